@@ -1,0 +1,152 @@
+package config
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Files and folders of data_dir.
+const (
+	centralFolder    = "central"
+	coordinationName = "coordination" // no database without a URL may have it
+	storeFolder      = "store"
+	mirrorsFolder    = "mirrors"
+	// bucketPrefix keeps bucket bindings apart from the host's own keys in the
+	// object store.
+	bucketPrefix = "buckets"
+)
+
+// CentralDir returns the directory of the embedded stores.
+func (c *Config) CentralDir() string { return filepath.Join(c.DataDir, centralFolder) }
+
+// ReplicaDirOrDefault returns the directory of the mirrors.
+func (c *Config) ReplicaDirOrDefault() string {
+	if c.ReplicaDir != "" {
+		return c.ReplicaDir
+	}
+	return filepath.Join(c.DataDir, mirrorsFolder)
+}
+
+// LibSQLURLOrDefault returns the URL of the coordination database.
+func (c *Config) LibSQLURLOrDefault() string {
+	if c.LibSQL.URL != "" {
+		return c.LibSQL.URL
+	}
+	return fileURL(filepath.Join(c.CentralDir(), coordinationName+".sqlite"))
+}
+
+// ObjectStoreURLOrDefault returns the URL of the object store.
+func (c *Config) ObjectStoreURLOrDefault() string {
+	if c.ObjectStore.URL != "" {
+		return c.ObjectStore.URL
+	}
+	return fileURL(filepath.Join(c.CentralDir(), storeFolder))
+}
+
+// DatabaseURL returns the URL of a SQL binding; ok is false when there is none
+// of that name.
+func (c *Config) DatabaseURL(name string) (url string, ok bool) {
+	i := slices.IndexFunc(c.Databases, func(d Database) bool { return d.Name == name })
+	switch {
+	case i < 0:
+		return "", false
+	case c.Databases[i].URL != "":
+		return c.Databases[i].URL, true
+	default:
+		return fileURL(filepath.Join(c.CentralDir(), name+".sqlite")), true
+	}
+}
+
+// BucketURL returns the URL of a bucket binding, by default the prefix
+// buckets/<name> of the object store; ok is false when there is none of that
+// name.
+func (c *Config) BucketURL(name string) (url string, ok bool) {
+	i := slices.IndexFunc(c.Buckets, func(b Bucket) bool { return b.Name == name })
+	switch {
+	case i < 0:
+		return "", false
+	case c.Buckets[i].URL != "":
+		return c.Buckets[i].URL, true
+	default:
+		return strings.TrimRight(c.ObjectStoreURLOrDefault(), "/") + "/" + bucketPrefix + "/" + name, true
+	}
+}
+
+// Loopback reports whether the public listener can be reached from this
+// machine only.
+func (c *Config) Loopback() bool { return loopbackAddress(c.Listen) }
+
+// loopbackAddress reports whether the host of host:port is a loopback one.
+func loopbackAddress(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && loopbackHost(host)
+}
+
+func loopbackHost(host string) bool {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.Unmap().IsLoopback()
+	}
+	host = strings.ToLower(host)
+	return host == "localhost" || strings.HasSuffix(host, ".localhost")
+}
+
+// fileURL returns the file: URL of a path, which may be relative. Escaped is
+// only what would end the path or begin an escape.
+func fileURL(path string) string {
+	return "file:" + strings.NewReplacer("%", "%25", "?", "%3F", "#", "%23").Replace(filepath.ToSlash(path))
+}
+
+var errFileURL = errors.New("not a file URL such as file:PATH or file:///PATH")
+
+// FilePath returns the path of a file: URL, relative as in file:data/x or
+// absolute as in file:/data/x or file:///data/x.
+func FilePath(rawURL string) (string, error) {
+	rest, ok := strings.CutPrefix(rawURL, "file:")
+	if !ok || strings.ContainsAny(rest, "?#") {
+		return "", errFileURL
+	}
+	if authority, ok := strings.CutPrefix(rest, "//"); ok {
+		rest = strings.TrimPrefix(authority, "localhost")
+		if !strings.HasPrefix(rest, "/") {
+			return "", errFileURL
+		}
+	}
+	path, err := url.PathUnescape(rest)
+	if err != nil || path == "" || strings.ContainsRune(path, 0) {
+		return "", errFileURL
+	}
+	return filepath.FromSlash(path), nil
+}
+
+// names returns the names of a list's elements, nil for a list without names.
+func (c *Config) names(list string) []string {
+	switch list {
+	case "queues":
+		return namesOf(c.Queues, func(q Queue) string { return q.Name })
+	case "databases":
+		return namesOf(c.Databases, func(d Database) string { return d.Name })
+	case "buckets":
+		return namesOf(c.Buckets, func(b Bucket) string { return b.Name })
+	case "caches":
+		return namesOf(c.Caches, func(c Cache) string { return c.Name })
+	case "secrets":
+		return namesOf(c.Secrets, func(s NamedSecret) string { return s.Name })
+	case "crons":
+		return namesOf(c.Crons, func(c Cron) string { return c.Name })
+	default:
+		return nil
+	}
+}
+
+func namesOf[T any](elems []T, name func(T) string) []string {
+	names := make([]string, len(elems))
+	for i, e := range elems {
+		names[i] = name(e)
+	}
+	return names
+}
