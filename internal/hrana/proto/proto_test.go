@@ -1,0 +1,109 @@
+package proto
+
+import (
+	"encoding/json"
+	"math"
+	"reflect"
+	"testing"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+)
+
+func TestParseValue(t *testing.T) {
+	for in, want := range map[string]any{
+		`{"type":"null"}`:                                             nil,
+		` { "type" : "null" , "value" : null } `:                      nil,
+		`{"type":"integer","value":"-9223372036854775808"}`:           int64(math.MinInt64),
+		`{"type":"integer","value":9007199254740993}`:                 int64(9007199254740993),
+		`{"value":"7","type":"integer"}`:                              int64(7),
+		`{"type":"float","value":-1.5e300}`:                           -1.5e300,
+		`{"type":"float","value":3}`:                                  3.0,
+		`{"type":"text","value":"a\u00fc\ud83d\ude00\"\\\/\n\u0000"}`: "aü😀\"\\/\n\x00",
+		`{"type":"text","value":""}`:                                  "",
+		`{"type":"blob","base64":""}`:                                 []byte{},
+		`{"type":"blob","base64":"AQ"}`:                               []byte{1},
+		`{"type":"blob","base64":"AQ=="}`:                             []byte{1},
+		`{"type":"blob","base64":"AQI="}`:                             []byte{1, 2},
+	} {
+		var v Value
+		if err := json.Unmarshal([]byte(in), &v); err != nil || !reflect.DeepEqual(v.V, want) {
+			t.Errorf("%s: %#v, %v", in, v.V, err)
+		}
+	}
+	for _, in := range []string{
+		`null`, `1`, `"x"`, `[]`, `{}`, `{"type":null}`, `{"type":"date"}`, `{"type":["null"]}`,
+		`{"type":"integer"}`, `{"type":"integer","value":null}`, `{"type":"integer","value":1.0}`, `{"type":"integer","value":"1e3"}`,
+		`{"type":"integer","value":"+1"}`, `{"type":"integer","value":""}`, `{"type":"integer","value":"9223372036854775808"}`,
+		`{"type":"float"}`, `{"type":"float","value":null}`, `{"type":"float","value":"1"}`, `{"type":"float","value":1e999}`,
+		`{"type":"float","value":{"a":1}}`,
+		`{"type":"text"}`, `{"type":"text","value":null}`, `{"type":"text","value":5}`, `{"type":"text","value":"\ud800"}`,
+		`{"type":"text","value":"\ude00\ud83d"}`, "{\"type\":\"text\",\"value\":\"\xff\"}",
+		`{"type":"blob"}`, `{"type":"blob","base64":null}`, `{"type":"blob","base64":"A"}`, `{"type":"blob","base64":"AR"}`,
+		`{"type":"blob","base64":"AQ="}`, `{"type":"blob","base64":"AQ==="}`, `{"type":"blob","base64":"A-_A"}`, `{"type":"blob","base64":"AQ\n="}`,
+	} {
+		v := Value{V: "untouched"}
+		if err := v.UnmarshalJSON([]byte(in)); err == nil {
+			t.Errorf("%s was read as %#v", in, v.V)
+		}
+	}
+	var a Argument
+	if json.Unmarshal([]byte(`{"type":"integer","value":1}`), &a) == nil {
+		t.Error("an argument took an integer that is a JSON number")
+	}
+}
+
+func TestValueRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v := rapid.OneOf(
+			rapid.Int64().AsAny(),
+			rapid.Float64().Filter(func(f float64) bool { return !math.IsInf(f, 0) }).AsAny(),
+			rapid.String().Filter(utf8.ValidString).AsAny(),
+			rapid.SliceOf(rapid.Byte()).AsAny(),
+			rapid.Just[any](nil),
+		).Draw(t, "v")
+		if b, ok := v.([]byte); ok && b == nil {
+			v = []byte{}
+		}
+		b, err := AppendValue(nil, v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var a Argument
+		if err := json.Unmarshal(b, &a); err != nil || !reflect.DeepEqual(a.V, v) {
+			t.Fatalf("%#v became %s and then %#v, %v", v, b, a.V, err)
+		}
+		if f, ok := v.(float64); ok && math.Signbit(f) != math.Signbit(a.V.(float64)) {
+			t.Fatal("a sign was lost")
+		}
+		if s, ok := v.(string); ok {
+			var std string
+			if err := json.Unmarshal(AppendString(nil, s), &std); err != nil || std != s {
+				t.Fatalf("encoding/json reads %q as %q, %v", s, std, err)
+			}
+		}
+	})
+	for _, v := range []any{math.NaN(), math.Inf(-1), "\xff", 1, true} {
+		if _, err := AppendValue(nil, v); err == nil {
+			t.Errorf("%#v was written", v)
+		}
+	}
+}
+
+func FuzzParseValue(f *testing.F) {
+	f.Add([]byte(`{"type":"text","value":"a\u00fc"}`))
+	f.Add([]byte(`{"type":"blob","base64":"AQ=="}`))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		v, err := parseValue(in, true)
+		if err != nil || !json.Valid(in) {
+			return
+		}
+		out, err := AppendValue(nil, v)
+		if err != nil {
+			t.Fatalf("%s was read as %#v, which has no form: %v", in, v, err)
+		}
+		if again, err := parseValue(out, true); err != nil || !reflect.DeepEqual(again, v) {
+			t.Fatalf("%s: %#v, then %#v", in, v, again)
+		}
+	})
+}

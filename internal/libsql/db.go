@@ -1,0 +1,184 @@
+package libsql
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Limits and defaults.
+const (
+	defaultTimeout  = 5 * time.Second
+	defaultMaxConns = 16
+	// answerLimit bounds what one batch returns, in bytes of its JSON form. It
+	// is what sqld allows by default; a file keeps to it too, so that a program
+	// does not first meet it in production.
+	answerLimit = 10_000_000
+)
+
+// A Config names a database.
+type Config struct {
+	// URL is file:PATH, or the address of a server that speaks Hrana over
+	// HTTP: http, https, or libsql, which is https. It holds no credentials
+	// and no parameters.
+	URL string
+	// Token is the bearer token, if the server wants one.
+	Token string
+	// Namespace is the database of the server, or "" for its default.
+	Namespace string
+	// CA is a PEM file of certificates to trust besides the system's.
+	CA string
+	// Timeout bounds each Batch, and of a Stream each wait for more rows; 0
+	// means 5 s.
+	Timeout time.Duration
+	// MaxConns bounds the connections, of a file those for reading; 0 means
+	// 16.
+	MaxConns int
+}
+
+// A DB is one database. It is safe for concurrent use.
+type DB struct {
+	backend backend
+	addr    string
+	local   bool
+	timeout time.Duration
+	trips   atomic.Int64
+
+	mu       sync.Mutex
+	closed   bool
+	underWay sync.WaitGroup
+}
+
+// A backend runs what DB has checked. Its errors are of type *Error, without
+// the address. Calls of close come after all others have returned.
+type backend interface {
+	batch(ctx context.Context, mode Mode, stmts []Statement) ([]Result, error)
+	// stream calls yield for every row until it returns false.
+	stream(ctx context.Context, stmt Statement, yield func(Row) bool) error
+	close() error
+}
+
+// Open checks the configuration. A server is first spoken to by the first
+// call; for a file the folders above it are created.
+func Open(cfg Config) (*DB, error) {
+	if cfg.Timeout == 0 {
+		cfg.Timeout = defaultTimeout
+	}
+	if cfg.MaxConns == 0 {
+		cfg.MaxConns = defaultMaxConns
+	}
+	if cfg.Timeout < 0 || cfg.MaxConns < 0 {
+		return nil, errors.New("database: a negative timeout or number of connections")
+	}
+	a, err := parseAddress(cfg.URL)
+	if err != nil {
+		return nil, err
+	}
+	db := &DB{addr: a.String(), local: a.path != "", timeout: cfg.Timeout}
+	if db.local {
+		db.backend, err = openFile(a.path, cfg)
+	} else {
+		db.backend, err = openWire(a.url, cfg)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return db, nil
+}
+
+// Batch runs the statements in one transaction and one round trip, and returns
+// one result a statement. A Read batch must hold only statements that read. An
+// error tells by OutcomeOf whether the batch was applied; of a Read batch there
+// is never anything to apply.
+func (db *DB) Batch(ctx context.Context, mode Mode, stmts ...Statement) ([]Result, error) {
+	stmts, err := checkStatements(stmts)
+	if err != nil {
+		return nil, db.named(err)
+	}
+	if err := db.enter(ctx); err != nil {
+		return nil, db.named(err)
+	}
+	defer db.underWay.Done()
+	ctx, cancel := context.WithTimeout(ctx, db.timeout)
+	defer cancel()
+	results, err := db.backend.batch(ctx, mode, stmts)
+	if err != nil {
+		return nil, db.named(err)
+	}
+	return results, nil
+}
+
+// Stream returns the rows of one reading statement, all from one snapshot, in
+// constant memory. An error ends the sequence. The rows belong to the caller.
+// Over the wire it needs a server that speaks version 3 of the protocol.
+func (db *DB) Stream(ctx context.Context, stmt Statement) iter.Seq2[Row, error] {
+	return func(yield func(Row, error) bool) {
+		stmts, err := checkStatements([]Statement{stmt})
+		if err == nil {
+			err = db.enter(ctx)
+		}
+		if err != nil {
+			yield(nil, db.named(err))
+			return
+		}
+		defer db.underWay.Done()
+		// A consumer that breaks off also ends what waits for the context.
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		if err := db.backend.stream(ctx, stmts[0], func(row Row) bool { return yield(row, nil) }); err != nil {
+			yield(nil, db.named(err))
+		}
+	}
+}
+
+// Local reports whether the database is a file.
+func (db *DB) Local() bool { return db.local }
+
+// String returns the address, without secrets.
+func (db *DB) String() string { return db.addr }
+
+// Trips returns the number of round trips so far: requests to a server, or
+// transactions on a file.
+func (db *DB) Trips() int64 { return db.trips.Load() }
+
+// Close waits for what is under way and closes all connections. Later calls
+// are refused.
+func (db *DB) Close() error {
+	db.mu.Lock()
+	if db.closed {
+		db.mu.Unlock()
+		return nil
+	}
+	db.closed = true
+	db.mu.Unlock()
+	db.underWay.Wait()
+	return db.backend.close()
+}
+
+// enter begins a call, which is one round trip.
+func (db *DB) enter(ctx context.Context) error {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.closed {
+		return refused(KindUnreachable, errors.New("closed"))
+	}
+	if err := ctx.Err(); err != nil {
+		return refused(KindTimeout, err)
+	}
+	db.underWay.Add(1)
+	db.trips.Add(1)
+	countTrip(ctx)
+	return nil
+}
+
+// named adds the address to an error of this package.
+func (db *DB) named(err error) error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		e.Addr = db.addr
+		return e
+	}
+	return &Error{Outcome: Unknown, Kind: KindSQL, Statement: -1, Addr: db.addr, Err: err}
+}
