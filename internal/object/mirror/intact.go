@@ -1,0 +1,23 @@
+package mirror
+
+import "os"
+
+// Intact reports whether the database file is still there, as this mirror left
+// it: somebody may have deleted it. A mirror that is not intact is to be
+// discarded; the log has everything.
+func (m *Mirror) Intact() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.pages == 0 && m.conn == nil {
+		return true
+	}
+	st, err := os.Stat(m.path)
+	if err != nil {
+		return false
+	}
+	if m.conn == nil {
+		return st.Size() == int64(m.pages)*int64(m.pageSize)
+	}
+	mine, err := m.db.Stat()
+	return err == nil && os.SameFile(st, mine)
+}
