@@ -1,0 +1,233 @@
+package object
+
+import (
+	"container/list"
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/davidwkeith/dwk/internal/clock"
+	events "github.com/davidwkeith/dwk/internal/event"
+	"github.com/davidwkeith/dwk/internal/failpoint"
+	"github.com/davidwkeith/dwk/internal/object/mirror"
+	"github.com/davidwkeith/dwk/internal/object/objlog"
+)
+
+// An actor is one object on this replica. Its loop runs while events wait, and
+// has mirror, instance and lease to itself.
+type actor struct {
+	rt        *Runtime
+	class, id string
+
+	// Guarded by rt.mu.
+	queue   []*event
+	running bool
+	// stopped is closed when running ends.
+	stopped chan struct{}
+	place   *list.Element
+	used    time.Time
+
+	// What follows belongs to the loop, or to whoever made the actor busy.
+
+	tenure *tenure
+	// notBefore is when the lease may be asked for again after it was yielded.
+	notBefore time.Time
+	// givenUp are the holder ids that are no longer used, each until no
+	// statement under it can matter any more.
+	givenUp    map[string]time.Time
+	mirror     *mirror.Mirror
+	generation int
+	// head is the object's last position. It is known while the lease is held.
+	head objlog.Head
+	// tail is what the acquire returned of the log and has not been applied.
+	tail     []objlog.Entry
+	instance *instance
+}
+
+func newActor(r *Runtime, k key) *actor {
+	return &actor{rt: r, class: k.class, id: k.id, givenUp: map[string]time.Time{}}
+}
+
+// idle returns a channel that is closed when the actor does nothing.
+func (a *actor) idle() <-chan struct{} {
+	a.rt.mu.Lock()
+	defer a.rt.mu.Unlock()
+	if !a.running {
+		done := make(chan struct{})
+		close(done)
+		return done
+	}
+	return a.stopped
+}
+
+func (a *actor) attrs(more ...slog.Attr) []slog.Attr {
+	return append([]slog.Attr{slog.String(events.KeyClass, a.class), slog.String(events.KeyObject, a.id)}, more...)
+}
+
+// loop serves the waiting events, one at a time in the order of their arrival,
+// and ends when there is none and the lease has been let go.
+func (a *actor) loop() {
+	a.rt.touch(a)
+	for {
+		ev := a.next()
+		if ev == nil {
+			a.letGo()
+			if a.sleep() {
+				return
+			}
+			continue
+		}
+		a.serve(ev)
+	}
+}
+
+// next takes the first event that still waits.
+func (a *actor) next() *event {
+	a.rt.mu.Lock()
+	defer a.rt.mu.Unlock()
+	for len(a.queue) > 0 {
+		ev := a.queue[0]
+		a.queue = a.queue[1:]
+		if ev.take() {
+			return ev
+		}
+	}
+	a.queue = nil
+	return nil
+}
+
+// sleep ends the loop unless an event came meanwhile.
+func (a *actor) sleep() bool {
+	a.rt.mu.Lock()
+	defer a.rt.mu.Unlock()
+	if len(a.queue) > 0 {
+		return false
+	}
+	a.running = false
+	a.used = clock.Now()
+	close(a.stopped)
+	return true
+}
+
+// forgetEvent takes an event that its caller dropped out of the queue.
+func (a *actor) forgetEvent(ev *event) {
+	a.rt.mu.Lock()
+	defer a.rt.mu.Unlock()
+	for i, e := range a.queue {
+		if e == ev {
+			a.queue = append(a.queue[:i:i], a.queue[i+1:]...)
+			return
+		}
+	}
+}
+
+// othersWait reports whether an event waits for its turn.
+func (a *actor) othersWait() bool {
+	a.rt.mu.Lock()
+	defer a.rt.mu.Unlock()
+	return len(a.queue) > 0
+}
+
+// serve runs one event from lease to answer.
+func (a *actor) serve(ev *event) {
+	if err := ev.ctx.Err(); err != nil {
+		ev.finish(err, nil)
+		return
+	}
+	if a.tenure != nil && (a.tenure.mustYield() || !a.tenure.usable()) {
+		a.letGo()
+	}
+	if a.tenure == nil {
+		if err := a.acquire(ev); err != nil {
+			ev.finish(err, nil)
+			return
+		}
+	}
+	if err := a.sync(ev); err != nil {
+		ev.finish(err, nil)
+		return
+	}
+	a.rt.touch(a)
+	a.dispatch(ev)
+}
+
+// letGo releases the lease, when one is held, behind the answer. From here on
+// its holder counts as given up, so that the next acquire need not wait.
+func (a *actor) letGo() {
+	t := a.tenure
+	if t == nil {
+		return
+	}
+	a.endTenure()
+	a.giveUp(t.Holder)
+	a.rt.releases.Go(func() {
+		failpoint.Hit("object.release.before")
+		a.rt.release(t.Held)
+		failpoint.Hit("object.release.after")
+	})
+}
+
+// endTenure stops using the lease.
+func (a *actor) endTenure() {
+	if t := a.tenure; t != nil {
+		if t.isWanted() {
+			a.notBefore = clock.Now().Add(yieldFor)
+		}
+		t.end()
+		t.lose()
+		a.tenure = nil
+	}
+}
+
+// giveUp remembers a holder id that may be replaced, for as long as a late
+// statement under it could keep its lease alive.
+func (a *actor) giveUp(holder string) {
+	a.forget()
+	a.givenUp[holder] = clock.Now().Add(attemptTime + 2*a.rt.cfg.LeaseTTL)
+}
+
+// forget drops the given-up holder ids that can matter no more.
+func (a *actor) forget() {
+	now := clock.Now()
+	for h, until := range a.givenUp {
+		if now.After(until) {
+			delete(a.givenUp, h)
+		}
+	}
+}
+
+// drop discards mirror and instance.
+func (a *actor) drop(why string) {
+	a.dropInstance()
+	if a.mirror != nil {
+		if err := a.mirror.Discard(); err != nil {
+			a.rt.log.LogAttrs(a.rt.ctx, slog.LevelWarn, events.ObjectMirrorDropped, a.attrs(slog.String("why", why), slog.Any(events.KeyError, err))...)
+		}
+		a.mirror = nil
+	}
+	a.rt.mu.Lock()
+	if a.place != nil {
+		a.rt.resident.Remove(a.place)
+		a.place = nil
+	}
+	a.rt.mu.Unlock()
+}
+
+func (a *actor) dropInstance() {
+	if a.instance != nil {
+		a.instance.revoke()
+		a.instance = nil
+	}
+}
+
+// pause waits for d, and reports false when ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,259 @@
+package object
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/clock"
+	events "github.com/davidwkeith/dwk/internal/event"
+	"github.com/davidwkeith/dwk/internal/failpoint"
+	"github.com/davidwkeith/dwk/internal/kv"
+	"github.com/davidwkeith/dwk/internal/lease"
+	"github.com/davidwkeith/dwk/internal/libsql"
+	"github.com/davidwkeith/dwk/internal/object/mirror"
+	"github.com/davidwkeith/dwk/internal/object/objlog"
+)
+
+// lastWord is what a commit or confirm gets at the least, however late the
+// handler returned.
+const lastWord = 2 * time.Second
+
+// complete makes an event's changes durable, or confirms the lease when there
+// are none, and releases the lease with them when nobody waits.
+func (a *actor) complete(ev *event) error {
+	entry, err := a.capture(ev)
+	switch {
+	case err != nil:
+	case entry == nil:
+		if ev.built != ev.found && !a.head.Exists() && ev.commits == 0 {
+			a.undo(nil) // only the constructor wrote: the object does not come to be
+		}
+		return a.confirm(ev)
+	default:
+		err = a.commit(ev, entry, true)
+	}
+	if err != nil {
+		a.undo(err)
+	}
+	return err
+}
+
+// flush commits what a running event has done so far and keeps the lease. It
+// runs on the handler's goroutine while the loop waits for it, so it leaves the
+// instance and, after a refusal, the undo to the loop.
+func (a *actor) flush(ev *event) error {
+	if a.mirror.InTx() {
+		return durable.ErrNested
+	}
+	entry, err := a.capture(ev)
+	switch {
+	case err != nil:
+	case entry == nil:
+		err = a.confirm(ev)
+	default:
+		err = a.commit(ev, entry, false)
+	}
+	if err != nil {
+		ev.refused = err
+	}
+	return err
+}
+
+// capture returns the pages that the event changed, or nil.
+func (a *actor) capture(ev *event) (*mirror.Entry, error) {
+	now, err := a.mirror.Mark()
+	if err != nil {
+		return nil, fmt.Errorf("%w: its changes could not be read back: %w", durable.ErrHandlerFailed, err)
+	}
+	if !a.head.Exists() && now == ev.built && ev.commits == 0 {
+		return nil, nil // what the constructor wrote is not worth an object
+	}
+	entry, err := a.mirror.Capture()
+	switch {
+	case errors.Is(err, mirror.ErrEntryTooLarge):
+		return nil, fmt.Errorf("the event changed %w to commit: %w", durable.ErrTooLarge, err)
+	case err != nil:
+		return nil, fmt.Errorf("%w: its changes could not be read back: %w", durable.ErrHandlerFailed, err)
+	}
+	return entry, nil
+}
+
+// confirm has a statement sent after the event's arrival see the lease live.
+func (a *actor) confirm(ev *event) error {
+	t := a.tenure
+	ctx, cancel := a.lastCall(ev)
+	defer cancel()
+	for !t.covers(ev.arrived) {
+		if !t.usable() {
+			return durable.ErrFenced
+		}
+		sent := clock.Now()
+		var info lease.Info
+		var ok bool
+		var err error
+		extend := t.dueToExtend()
+		if extend {
+			info, ok, err = t.Extend(ctx, a.rt.store, a.rt.cfg.LeaseTTL)
+		} else {
+			info, ok, err = t.Confirm(ctx, a.rt.store)
+		}
+		switch {
+		case err != nil:
+			// Repeated as it is: a confirm changes nothing that matters.
+			if !pause(ctx, rand.N(lastPause)) {
+				return errors.Join(durable.ErrUnavailable, err)
+			}
+		case !ok:
+			t.lose()
+			return durable.ErrFenced
+		default:
+			t.saw(info, sent, extend)
+		}
+	}
+	return nil
+}
+
+// lastCall is the context of an event's commit or confirm: it does not end
+// with the caller.
+func (a *actor) lastCall(ev *event) (context.Context, context.CancelFunc) {
+	left := a.rt.cfg.EventTimeout - clock.Since(ev.arrived)
+	return context.WithTimeout(a.rt.ctx, max(left, lastWord))
+}
+
+// commit appends the entry to the log, in one round trip. When it returns an
+// error nothing was applied, except for [durable.ErrUnknownOutcome].
+func (a *actor) commit(ev *event, entry *mirror.Entry, last bool) error {
+	t := a.tenure
+	release := last && (!a.othersWait() || t.mustYield())
+	c := objlog.Commit{
+		Class: a.class, ID: a.id, Name: ev.name, Base: a.head, CommitID: uuid.NewString(), Epoch: t.Stamp,
+		Post: entry.Post.Checksum, PageSize: entry.PageSize, Pages: entry.Pages, Data: entry.Data, Snapshot: a.head.Checksum == 0,
+	}
+	ctx, cancel := a.lastCall(ev)
+	defer cancel()
+	if release {
+		t.end() // nothing must extend it behind the release
+	}
+	err := a.send(ctx, c, release)
+	if libsql.OutcomeOf(err) == libsql.Unknown && err != nil {
+		err = a.resolve(ctx, ev, c, err)
+		release = false
+	}
+	if err != nil {
+		a.rt.log.LogAttrs(ctx, slog.LevelWarn, commitEvent(err), a.attrs(slog.Uint64(events.KeyTXID, c.TXID()), slog.Any(events.KeyError, err))...)
+		if a.tenure == t {
+			a.letGo()
+		}
+		return err
+	}
+	if !last {
+		ev.commits++
+	}
+	a.head = c.Head()
+	if err := a.mirror.Confirm(entry.Post); err != nil {
+		// The log has it; only this copy is in doubt.
+		a.rt.log.LogAttrs(ctx, slog.LevelWarn, events.ObjectMirrorDropped, a.attrs(slog.String("why", "confirm"), slog.Any(events.KeyError, err))...)
+		if !last {
+			return fmt.Errorf("%w: its mirror is in doubt: %w", durable.ErrHandlerFailed, err)
+		}
+		a.drop("confirm")
+		a.rt.touch(a)
+	}
+	if a.instance != nil {
+		a.instance.txid, a.instance.commitID = a.head.TXID, a.head.CommitID
+	}
+	a.rt.log.LogAttrs(ctx, slog.LevelDebug, events.ObjectCommitOK, a.attrs(slog.Uint64(events.KeyTXID, c.TXID()))...)
+	if release {
+		a.endTenure()
+	}
+	return nil
+}
+
+func commitEvent(err error) string {
+	if errors.Is(err, durable.ErrUnknownOutcome) {
+		return events.ObjectCommitUnknown
+	}
+	return events.ObjectCommitFenced
+}
+
+// send sends the commit until it was executed or its outcome is unknown. The
+// error is a *libsql.Error of an unknown outcome or tells that nothing was
+// applied.
+func (a *actor) send(ctx context.Context, c objlog.Commit, release bool) error {
+	t := a.tenure
+	for {
+		p := kv.NewPlan()
+		t.Require(p)
+		c.Add(p)
+		if release {
+			t.AddRelease(p)
+		} else {
+			t.AddExtend(p, a.rt.cfg.LeaseTTL)
+		}
+		row := objlog.AddCommitID(p, c.Class, c.ID, c.TXID())
+		show := t.AddShow(p)
+
+		failpoint.Hit("object.commit.before")
+		sent := clock.Now()
+		v, err := a.rt.store.Commit(ctx, p)
+		failpoint.Hit("object.commit.after")
+		switch {
+		case err == nil:
+			id, _ := objlog.ReadCommitID(v.Results[row])
+			if v.OK || id == c.CommitID {
+				if info, ok, err := lease.Read(c.Class, c.ID, v.Results[show]); err == nil && ok && info.Holder == t.Holder {
+					t.saw(info, sent, true)
+				}
+				return nil
+			}
+			return refused{durable.ErrFenced}
+		case errors.Is(err, kv.ErrNoVerdict), libsql.OutcomeOf(err) == libsql.Failed:
+			return refused{errors.Join(durable.ErrUnavailable, err)}
+		case libsql.OutcomeOf(err) == libsql.Unknown:
+			return err
+		}
+		// Surely not executed: safe to repeat while the lease is trusted.
+		if !t.usable() || !pause(ctx, rand.N(lastPause)) {
+			return refused{errors.Join(durable.ErrUnavailable, err)}
+		}
+	}
+}
+
+// refused is a certain refusal: it hides the outcome of the store's errors.
+type refused struct{ error }
+
+func (r refused) Unwrap() error { return r.error }
+
+// resolve finds out what became of a commit whose answer was lost. The lease is
+// not used again: a new acquire fences whatever may still arrive, and the row
+// of the commit's position, read in the same transaction, is the verdict.
+func (a *actor) resolve(ctx context.Context, ev *event, c objlog.Commit, cause error) error {
+	a.giveUp(a.tenure.Holder)
+	a.endTenure()
+	for {
+		res, err := a.attempt(ctx, ev, c.TXID())
+		if err == nil {
+			// A lease in the way is not the given-up one, so that one is dead.
+			fenced := res.taken || res.hasLive
+			switch {
+			case res.hasCommit && res.commitID == c.CommitID:
+				return nil
+			case !fenced:
+			case res.hasCommit, res.head.TXID < c.TXID() && (res.head.TXID > 0 || c.TXID() == 1):
+				return refused{errors.Join(durable.ErrUnavailable, cause)}
+			default:
+				return errors.Join(durable.ErrUnknownOutcome, cause)
+			}
+		}
+		if !pause(ctx, rand.N(lastPause)) {
+			return errors.Join(durable.ErrUnknownOutcome, cause)
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package object
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"github.com/davidwkeith/dwk/durable"
+	events "github.com/davidwkeith/dwk/internal/event"
+	"github.com/davidwkeith/dwk/internal/failpoint"
+)
+
+// handlerGrace is how long a cancelled handler may take to return. Later it
+// keeps a dead State and its object goes on without it.
+const handlerGrace = time.Second
+
+// dispatch runs an event on the object at its head, commits what it changed
+// and lets its output go.
+func (a *actor) dispatch(ev *event) {
+	t := a.tenure
+	failpoint.Hit("object.run.before")
+	err := a.run(ev)
+	failpoint.Hit("object.run.after")
+	if err == nil {
+		err = a.complete(ev)
+	} else {
+		a.undo(err)
+	}
+	if err != nil && ev.commits > 0 {
+		err = fmt.Errorf("%w after a part of the event had been committed: %v", durable.ErrHandlerFailed, err)
+	}
+	failpoint.Hit("object.answer.before")
+	header := http.Header{}
+	header.Set("Dwk-Txid", strconv.FormatUint(a.head.TXID, 10))
+	header.Set("Dwk-Epoch", strconv.FormatInt(int64(t.Stamp), 10))
+	ev.finish(err, header)
+	failpoint.Hit("object.answer.after")
+	if err == nil {
+		for _, work := range ev.after {
+			a.rt.goBackground(work)
+		}
+	}
+}
+
+// run has the object handle the event, under a context that ends with the
+// caller, the deadline or the lease.
+func (a *actor) run(ev *event) error {
+	deadline, cancelDeadline := context.WithDeadlineCause(ev.ctx, ev.arrived.Add(a.rt.cfg.EventTimeout), errTooLong)
+	defer cancelDeadline()
+	ctx, cancel := context.WithCancelCause(withChain(deadline, ev))
+	defer cancel(nil)
+	t := a.tenure
+	stop := context.AfterFunc(t.ctx, func() { cancel(durable.ErrFenced) })
+	defer stop()
+
+	if i := a.instance; i != nil && (i.txid != a.head.TXID || i.commitID != a.head.CommitID) {
+		a.dropInstance()
+	}
+	if a.instance == nil {
+		a.instance = newInstance(a)
+	}
+	i := a.instance
+	var err error
+	if err = a.mirror.Reset(); err == nil {
+		ev.found, err = a.mirror.Mark()
+	}
+	if err != nil {
+		return errors.Join(durable.ErrUnavailable, err)
+	}
+	i.begin(ctx, ev)
+	ev.gate.setFlush(i.flush)
+	done := make(chan error, 1)
+	stuck := false
+	a.rt.handlers.Go(func() { a.protect(ev, done, func() error { return i.handle(ctx, ev) }) })
+
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		var returned bool
+		if err, returned = a.lateHandler(done); !returned {
+			stuck = true
+		}
+	}
+	ev.gate.setFlush(nil)
+	i.end()
+	if stuck {
+		// The handler still has a State and rows of this mirror.
+		a.drop("handler stuck")
+		a.rt.touch(a)
+	}
+	switch {
+	case ctx.Err() != nil:
+		// Whatever a cancelled handler returned, its work may be half done.
+		return cancelled(context.Cause(ctx))
+	case ev.refused != nil:
+		return ev.refused
+	case err != nil:
+		return err
+	}
+	if err := ev.gate.failed(); err != nil {
+		return err
+	}
+	if a.mirror.InTx() {
+		return fmt.Errorf("%w: it ended inside an open transaction", durable.ErrHandlerFailed)
+	}
+	return nil
+}
+
+func cancelled(cause error) error {
+	if errors.Is(cause, errTooLong) || errors.Is(cause, context.DeadlineExceeded) {
+		return errTooLong
+	}
+	return cause
+}
+
+// lateHandler waits for a cancelled handler, for a moment.
+func (a *actor) lateHandler(done <-chan error) (err error, returned bool) {
+	timer := time.NewTimer(handlerGrace)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err, true
+	case <-timer.C:
+		a.rt.log.LogAttrs(a.rt.ctx, slog.LevelError, events.ObjectHandlerStuck, a.attrs()...)
+		return nil, false
+	}
+}
+
+// protect runs f and turns its panic, or its goroutine's end, into an error.
+func (a *actor) protect(ev *event, done chan<- error, f func() error) {
+	err := fmt.Errorf("%w: its goroutine ended", durable.ErrHandlerFailed)
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("%w: panic", durable.ErrHandlerFailed)
+			if v == http.ErrAbortHandler {
+				err = http.ErrAbortHandler
+			} else {
+				a.rt.log.LogAttrs(ev.ctx, slog.LevelError, events.ObjectHandlerFailed, a.attrs(slog.Any(events.KeyError, v), slog.String("stack", string(debug.Stack())))...)
+			}
+		}
+		done <- err
+	}()
+	err = f()
+	if err != nil {
+		a.rt.log.LogAttrs(ev.ctx, slog.LevelError, events.ObjectHandlerFailed, a.attrs(slog.Any(events.KeyError, err))...)
+		err = fmt.Errorf("%w: %w", durable.ErrHandlerFailed, err)
+	}
+}
+
+// undo takes back what was not committed. The instance may have seen it, so it
+// goes too.
+func (a *actor) undo(why error) {
+	a.dropInstance()
+	if a.mirror == nil {
+		return
+	}
+	if err := a.mirror.Undo(); err != nil {
+		a.rt.log.LogAttrs(a.rt.ctx, slog.LevelInfo, events.ObjectMirrorDropped, a.attrs(slog.String("why", "undo"), slog.Any(events.KeyError, errors.Join(why, err)))...)
+		a.drop("undo")
+		a.rt.touch(a)
+	}
+}
+
+func (r *Runtime) goBackground(work func(context.Context)) {
+	r.background.Go(func() {
+		defer func() {
+			if v := recover(); v != nil {
+				r.log.LogAttrs(r.ctx, slog.LevelError, events.ObjectHandlerFailed, slog.Any(events.KeyError, v), slog.String("stack", string(debug.Stack())))
+			}
+		}()
+		work(r.ctx)
+	})
+}
+
+// Background runs work that is waited for when the runtime stops.
+func (r *Runtime) Background(work func(context.Context)) { r.goBackground(work) }

@@ -1,0 +1,127 @@
+package object
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/object/mirror"
+)
+
+// An instance is a constructed object with its State. It is a cache: it is
+// used again while the head is the one that it last saw, and dropped together
+// with anything that was undone.
+type instance struct {
+	a        *actor
+	id       durable.ID
+	object   durable.Object
+	env      *instanceEnv
+	txid     uint64
+	commitID string
+
+	// calls serialises what the event has the host do beside SQL.
+	calls sync.Mutex
+
+	mu     sync.Mutex
+	ev     *event // nil outside of events
+	ctx    context.Context
+	mirror *mirror.Mirror
+}
+
+func newInstance(a *actor) *instance {
+	i := &instance{a: a, txid: a.head.TXID, commitID: a.head.CommitID}
+	i.id, _ = durable.ParseID(a.id)
+	i.env = &instanceEnv{Env: a.rt.classes[a.class].Env, i: i}
+	return i
+}
+
+// begin lets the State be used, for one event.
+func (i *instance) begin(ctx context.Context, ev *event) {
+	if ev.name == "" {
+		ev.name = i.a.head.Name
+	}
+	if ev.name != "" {
+		i.id = durable.IDFromName(ev.name)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.ev, i.ctx, i.mirror = ev, ctx, i.a.mirror
+}
+
+// end revokes the State until the next event. It waits for a commit that a
+// flush has under way; a running statement ends with the event's context.
+func (i *instance) end() {
+	i.calls.Lock()
+	defer i.calls.Unlock()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.ev, i.ctx, i.mirror = nil, nil, nil
+}
+
+// revoke ends the use of the State for good.
+func (i *instance) revoke() { i.end() }
+
+// handle constructs the object unless it is there, and runs the event on it.
+func (i *instance) handle(ctx context.Context, ev *event) error {
+	if i.object == nil {
+		o, err := i.a.rt.classes[i.a.class].New(&state{i: i}, i.env)
+		if err != nil {
+			return fmt.Errorf("construct %s: %w", i.a.class, err)
+		}
+		if err := unserved(o); err != nil {
+			return fmt.Errorf("construct %s: %w", i.a.class, err)
+		}
+		i.object = o
+	}
+	u, err := i.use(ctx)
+	if err != nil {
+		return err
+	}
+	if ev.built, err = u.mirror.Mark(); err != nil {
+		return fmt.Errorf("construct %s: %w", i.a.class, err)
+	}
+	return ev.run(ctx, i.object)
+}
+
+// unserved refuses objects that need what this release does not serve.
+func unserved(o durable.Object) error {
+	if _, ok := o.(durable.Alarmer); ok {
+		return fmt.Errorf("it has an alarm, which is %w", durable.ErrUnsupported)
+	}
+	if _, ok := o.(durable.SocketHandler); ok {
+		return fmt.Errorf("it has WebSockets, which are %w", durable.ErrUnsupported)
+	}
+	return nil
+}
+
+// current returns the event that runs, or nil.
+func (i *instance) current() *event {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.ev
+}
+
+// flush commits what the running event has done so far.
+func (i *instance) flush() error {
+	i.calls.Lock()
+	defer i.calls.Unlock()
+	ev := i.current()
+	switch {
+	case ev == nil:
+		return durable.ErrRevoked
+	case ev.refused != nil:
+		return ev.refused
+	}
+	return i.a.flush(ev)
+}
+
+// callOut prepares a call to something that is not part of the event's commit:
+// what precedes it becomes durable first. Outside of events it does nothing.
+func (i *instance) callOut() (*event, error) {
+	ev := i.current()
+	if ev == nil {
+		return nil, nil
+	}
+	return ev, i.flush()
+}

@@ -1,0 +1,305 @@
+// Package object runs durable objects: it queues the events of each object,
+// takes the object's lease, brings its mirror up to date, runs the event and
+// commits what it changed before anything that the event lets out is seen.
+package object
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/clock"
+	events "github.com/davidwkeith/dwk/internal/event"
+	"github.com/davidwkeith/dwk/internal/kv"
+	"github.com/davidwkeith/dwk/internal/lease"
+	"github.com/davidwkeith/dwk/internal/object/mirror"
+)
+
+// Config are the bounds of a Runtime. Every field must be set.
+type Config struct {
+	// Replica is the id of this process in the fleet.
+	Replica string
+	// Dir is this process's own directory for mirrors and spools.
+	Dir string
+	// LeaseTTL is how long a lease lasts without renewal.
+	LeaseTTL time.Duration
+	// AcquireTimeout is how long an event waits for its turn, from its arrival:
+	// local queue and lease together.
+	AcquireTimeout time.Duration
+	// EventTimeout is an event's deadline, from its arrival.
+	EventTimeout time.Duration
+	// Waiters is the number of events of one object that may wait.
+	Waiters int
+	// BodyLimit, Buffer and Spool bound a request's body, what of a body is
+	// kept in memory, and a response's body, in bytes.
+	BodyLimit, Buffer, Spool int64
+	// Idle is how long an unused object keeps its mirror and instance, and
+	// Resident how many objects may have one.
+	Idle     time.Duration
+	Resident int
+	// Mirror configures the objects' databases.
+	Mirror mirror.Config
+}
+
+// A Class is a registered object class.
+type Class struct {
+	New durable.Class
+	// Env is the environment of the application that brought the class.
+	Env durable.Env
+}
+
+// Runtime runs the objects of one replica. It is safe for concurrent use.
+type Runtime struct {
+	cfg     Config
+	store   *kv.Store
+	classes map[string]Class
+	log     *slog.Logger
+
+	// ctx ends when Stop can wait no longer.
+	ctx    context.Context
+	cancel context.CancelFunc
+	// loops counts the actors' loops and renewals, releases the releases that
+	// follow behind an answer, handlers and background the applications' work.
+	loops, releases, handlers, background sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	actors map[key]*actor
+	// resident orders the actors that have a mirror, least recently used first.
+	resident *list.List
+}
+
+type key struct{ class, id string }
+
+// New returns a runtime for the classes, by name, whose objects live in store.
+func New(cfg Config, store *kv.Store, log *slog.Logger) *Runtime {
+	r := &Runtime{cfg: cfg, store: store, classes: map[string]Class{}, log: log, actors: map[key]*actor{}, resident: list.New()}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	r.loops.Go(r.evictIdle)
+	return r
+}
+
+// className: names are part of keys, paths and URLs.
+var className = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]{0,63}$`)
+
+// Register adds a class. It fails when the name is taken. All classes are
+// registered before the first event.
+func (r *Runtime) Register(name string, c Class) error {
+	if !className.MatchString(name) {
+		return fmt.Errorf("object class %q: a name is a letter and up to 63 letters, digits and underscores", name)
+	}
+	if _, ok := r.classes[name]; ok {
+		return fmt.Errorf("object class %q is brought by two applications", name)
+	}
+	r.classes[name] = c
+	return nil
+}
+
+// Stats are figures of a runtime at one moment.
+type Stats struct {
+	// Objects have a mirror, Running run or wait for an event.
+	Objects, Running int
+}
+
+// Stats returns the present figures.
+func (r *Runtime) Stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := Stats{Objects: r.resident.Len()}
+	for _, a := range r.actors {
+		if a.running {
+			s.Running++
+		}
+	}
+	return s
+}
+
+// Stop takes no more events, waits for those that run and wait, for their
+// background work and their releases, and closes the mirrors. When ctx ends
+// first it cancels what is left and returns an error that names it.
+func (r *Runtime) Stop(ctx context.Context) error {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+
+	err := r.settle(ctx)
+	r.cancel()
+	r.loops.Wait()
+	r.releases.Wait()
+	for _, a := range r.list() {
+		a.drop("stopped")
+	}
+	return err
+}
+
+// settle waits until nothing runs.
+func (r *Runtime) settle(ctx context.Context) error {
+	for _, a := range r.list() {
+		select {
+		case <-a.idle():
+		case <-ctx.Done():
+			return fmt.Errorf("object %s/%s is still running an event", a.class, a.id)
+		}
+	}
+	if !wait(ctx, &r.background) {
+		return errors.New("background work of an application is still running")
+	}
+	if !wait(ctx, &r.handlers) {
+		return errors.New("a handler that was cancelled is still running")
+	}
+	if !wait(ctx, &r.releases) {
+		return errors.New("leases are still being released")
+	}
+	return nil
+}
+
+func wait(ctx context.Context, wg *sync.WaitGroup) bool {
+	done := make(chan struct{})
+	go func() { wg.Wait(); close(done) }()
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// release ends a lease; it is repeated until the lease would have ended by
+// itself.
+func (r *Runtime) release(h lease.Held) {
+	for deadline := clock.Now().Add(r.cfg.LeaseTTL); clock.Now().Before(deadline); {
+		ctx, cancel := context.WithTimeout(r.ctx, r.cfg.LeaseTTL)
+		ok, err := h.Release(ctx, r.store)
+		cancel()
+		if err == nil {
+			if !ok {
+				r.log.LogAttrs(r.ctx, slog.LevelDebug, events.LeaseReleaseLost, slog.String(events.KeyClass, h.Class), slog.String(events.KeyObject, h.ID))
+			}
+			return
+		}
+		if !pause(r.ctx, r.cfg.LeaseTTL/20) {
+			return
+		}
+	}
+}
+
+func (r *Runtime) list() []*actor {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make([]*actor, 0, len(r.actors))
+	for _, a := range r.actors {
+		out = append(out, a)
+	}
+	return out
+}
+
+// submit queues an event of an object, or says why not.
+func (r *Runtime) submit(k key, ev *event) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return durable.ErrDraining
+	}
+	a := r.actors[k]
+	if a == nil {
+		a = newActor(r, k)
+		r.actors[k] = a
+	}
+	if len(a.queue) >= r.cfg.Waiters {
+		return durable.ErrOverloaded
+	}
+	ev.actor = a
+	a.queue = append(a.queue, ev)
+	if !a.running {
+		a.running = true
+		a.stopped = make(chan struct{})
+		r.loops.Go(a.loop)
+	}
+	return nil
+}
+
+// touch marks the actor as having a mirror, most recently used, and drops the
+// least recently used ones above the limit that are idle.
+func (r *Runtime) touch(a *actor) {
+	r.mu.Lock()
+	if a.place == nil {
+		a.place = r.resident.PushBack(a)
+	} else {
+		r.resident.MoveToBack(a.place)
+	}
+	a.used = clock.Now()
+	var victims []*actor
+	over := r.resident.Len() - r.cfg.Resident
+	for e := r.resident.Front(); e != nil && over > 0; e = e.Next() {
+		if v := e.Value.(*actor); r.claimLocked(v) {
+			victims = append(victims, v)
+			over--
+		}
+	}
+	r.mu.Unlock()
+	r.evict(victims)
+}
+
+// claimLocked makes an idle actor busy so that it can be dropped.
+func (r *Runtime) claimLocked(a *actor) bool {
+	if a.running {
+		return false
+	}
+	a.running = true
+	a.stopped = make(chan struct{})
+	return true
+}
+
+// evict drops claimed actors and lets go of them, or has them go on with what
+// was queued meanwhile.
+func (r *Runtime) evict(actors []*actor) {
+	for _, a := range actors {
+		a.drop("evicted")
+		r.mu.Lock()
+		if len(a.queue) > 0 {
+			r.loops.Go(a.loop)
+		} else {
+			a.running = false
+			close(a.stopped)
+			if len(a.givenUp) == 0 {
+				delete(r.actors, key{a.class, a.id})
+			}
+		}
+		r.mu.Unlock()
+	}
+}
+
+// evictIdle drops what has not been used for the idle time.
+func (r *Runtime) evictIdle() {
+	period := max(r.cfg.Idle/4, 100*time.Millisecond)
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for {
+		select {
+		case <-r.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		var victims []*actor
+		r.mu.Lock()
+		for _, a := range r.actors {
+			if !a.running && clock.Since(a.used) > r.cfg.Idle && r.claimLocked(a) {
+				a.forget()
+				victims = append(victims, a)
+			}
+		}
+		r.mu.Unlock()
+		r.evict(victims)
+	}
+}
+
+func (r *Runtime) mirrorPath(k key, generation int) string {
+	return filepath.Join(r.cfg.Dir, "objects", k.class, fmt.Sprintf("%s.%d.db", k.id, generation))
+}
