@@ -1,0 +1,96 @@
+// Package lab is an open console on durable objects: every operation can be
+// tried by hand or by a script. The documentation, the load tests and the
+// failure tests drive it.
+//
+// Paths below the mount:
+//
+//	GET  /                              a page that lists the paths
+//	GET  /whoami                        {"replica","version"}
+//	GET  /counter/{name}                {"name","value"}, 0 for a new one
+//	POST /counter/{name}/add?n=1&op=ID  adds n once for each op, same answer
+//	GET  /counter/{name}/ops            {"name","ops":[{"op","n","value"}]} in order
+//	PUT  /note/{name}                   stores the body: 201 or 204, with ETag
+//	GET  /note/{name}                   returns it
+//	POST /note/{name}/sql               runs statements in the note's database
+//	POST /note/{name}/sleep?ms=         an event that writes, waits and writes
+//	GET  /note/{name}/sleeps            {"name","sleeps":[...]}: what it wrote
+//
+// Errors are {"error": text}.
+package lab
+
+import (
+	_ "embed"
+	"errors"
+	"net/http"
+
+	"github.com/davidwkeith/dwk/durable"
+)
+
+// Settings are the application's own configuration.
+type Settings struct {
+	// AllowRemote lets the lab start on a listener that other machines can
+	// reach: whoever reaches it can read and change everything in it.
+	AllowRemote bool `json:"allow_remote"`
+}
+
+// App returns the application.
+func App() durable.App {
+	return durable.App{
+		Name:     "lab",
+		New:      newFront,
+		Classes:  map[string]durable.Class{"Counter": newCounter, "Note": newNote},
+		Settings: &Settings{},
+	}
+}
+
+//go:embed index.html
+var indexPage []byte
+
+// front is the stateless part: it refuses what no event is needed to refuse.
+type front struct {
+	env   durable.Env
+	hosts hosts
+}
+
+func newFront(env durable.Env) (http.Handler, error) {
+	settings, _ := env.Settings().(*Settings)
+	if !env.Loopback() && (settings == nil || !settings.AllowRemote) {
+		return nil, errors.New("the lab is an open console, and other machines can reach this listener: " +
+			"listen on a loopback address, or set allow_remote: true in the settings of its mount")
+	}
+	return &front{env: env, hosts: newHosts(env.BaseURL())}, nil
+}
+
+func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if status, text := f.hosts.refusal(r); status != 0 {
+		writeError(w, status, text)
+		return
+	}
+	t, ok := parseTarget(r)
+	if !ok {
+		writeError(w, http.StatusNotFound, "no such path")
+		return
+	}
+	if !t.allowed(w, r) {
+		return
+	}
+	switch t.kind {
+	case "":
+		h := w.Header()
+		h.Set("Content-Type", "text/html; charset=utf-8")
+		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		w.Write(indexPage) //nolint:errcheck // the client is gone
+	case "whoami":
+		writeJSON(w, http.StatusOK, struct {
+			Replica string `json:"replica"`
+			Version string `json:"version"`
+		}{f.env.Replica(), f.env.Version()})
+	default:
+		if err := checkName(t.name); err != nil {
+			writeError(w, http.StatusBadRequest, err.Error())
+			return
+		}
+		ns := f.env.Namespace(classes[t.kind])
+		ns.Get(ns.ID(t.name)).ServeHTTP(w, r)
+	}
+}
