@@ -1,0 +1,129 @@
+// Package probe checks that the stores of a configuration do what the fleet's
+// promises rest on, by doing it: it writes, compares, commits and reads back
+// entries of its own, and leaves none of them behind, also when it is
+// interrupted. It returns values and prints nothing.
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/davidwkeith/dwk/internal/kv"
+)
+
+// The things that are checked, as Options.Only names them and Result.Store
+// shows them.
+const (
+	Coordination = "coordination" // entries of the coordination store
+	ObjectLog    = "object-log"   // a sentinel object's lease and log
+	Mode         = "mode"         // the marker that says how the store set is written
+	Clock        = "clock"        // the primary's clock against this machine's
+)
+
+// Names returns what Options.Only may name, in the order of the checks.
+func Names() []string { return []string{Coordination, ObjectLog, Mode, Clock} }
+
+const (
+	// cleanupTimeout bounds the removal of what an interrupted or failed check
+	// left, which goes on when the probe's context has ended.
+	cleanupTimeout = 5 * time.Second
+	// MaxRepeat bounds Options.Repeat.
+	MaxRepeat = 1000
+)
+
+// A Target is what is probed.
+type Target struct {
+	// DB is the coordination database, which also holds the object logs.
+	DB kv.DB
+	// KV is the coordination store on DB. It learns the primary's clock.
+	KV *kv.Store
+	// TempDir is where the mirrors of the object log check lie while it runs;
+	// "" is the system's directory.
+	TempDir string
+}
+
+// Options say how to probe. Zero values mean the defaults.
+type Options struct {
+	// Repeat is how often each check is made; 1, at most MaxRepeat.
+	Repeat int
+	// Budget fails a check whose median round trip takes longer; 0 is no bound.
+	Budget time.Duration
+	// Only are the names of what to check; all without any.
+	Only []string
+}
+
+// Validate reports options that cannot be used.
+func (o Options) Validate() error {
+	if o.Repeat < 0 || o.Repeat > MaxRepeat {
+		return fmt.Errorf("probe: %d repetitions are not between 1 and %d", o.Repeat, MaxRepeat)
+	}
+	if o.Budget < 0 {
+		return errors.New("probe: a negative budget")
+	}
+	for _, name := range o.Only {
+		if !slices.Contains(Names(), name) {
+			return fmt.Errorf("probe: nothing is called %q, only %s", name, strings.Join(Names(), ", "))
+		}
+	}
+	return nil
+}
+
+func (o Options) wants(name string) bool { return len(o.Only) == 0 || slices.Contains(o.Only, name) }
+
+// Run makes the checks and returns one result each, in a stable order. What is
+// wrong with a store is in its results; the error is for options that cannot be
+// used, and for a context that was cancelled. When a deadline ends the context,
+// the checks that it cut off are results like others.
+func Run(ctx context.Context, t Target, o Options) ([]Result, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	o.Repeat = max(o.Repeat, 1)
+	p := &prober{Target: t, Options: o}
+	open := p.group(ctx, Coordination, p.open, "open")
+	open.options.Repeat, open.options.Budget = 1, 0 // it includes the connection
+	open.measure()
+	var out []Result
+	if open.failed != "" || o.wants(Coordination) {
+		out = open.results()
+	}
+	for _, g := range []*group{
+		p.group(ctx, Coordination, p.entries, "write", "read", "compare-and-set", "delete"),
+		p.group(ctx, ObjectLog, p.sentinel, "acquire", "commit", "sync", "delete"),
+		p.group(ctx, Mode, p.marker, "marker"),
+		p.group(ctx, Clock, p.skew, "skew"),
+	} {
+		switch {
+		case !o.wants(g.store):
+			continue
+		case open.failed != "":
+			g.skip("the store could not be opened")
+		case g.store == ObjectLog && p.noLogs != "":
+			g.skip(p.noLogs)
+		default:
+			g.measure()
+		}
+		out = append(out, g.results()...)
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return out, context.Cause(ctx)
+		}
+	}
+	return out, nil
+}
+
+// A prober is one run.
+type prober struct {
+	Target
+	Options
+	created bool   // the store set was new
+	noLogs  string // why there are no object logs to check
+}
+
+// cleanup returns the context of a removal after ctx may have ended.
+func cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+}
