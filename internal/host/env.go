@@ -1,0 +1,92 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"reflect"
+	"time"
+
+	"github.com/davidwkeith/dwk/durable"
+)
+
+// env is what an application gets from this host.
+type env struct {
+	r        *replica
+	app      durable.App
+	settings any
+	base     url.URL
+	log      *slog.Logger
+}
+
+func (e *env) Namespace(class string) durable.Namespace { return e.r.objects.Namespace(class) }
+func (e *env) Settings() any                            { return e.settings }
+func (e *env) BaseURL() *url.URL                        { u := e.base; return &u }
+func (e *env) Loopback() bool                           { return e.r.public.Loopback() }
+func (e *env) Now() time.Time                           { return e.r.stores.KV.Clock() }
+func (e *env) Replica() string                          { return e.r.id }
+func (e *env) Version() string                          { return e.r.opts.Version }
+func (e *env) HTTPClient() *http.Client                 { return e.r.client }
+func (e *env) Logger() *slog.Logger                     { return e.log }
+func (e *env) Background(work func(context.Context))    { e.r.objects.Background(work) }
+
+func (e *env) Database(name string) durable.Database { panic(e.missing("SQL database", name)) }
+func (e *env) Bucket(name string) durable.Bucket     { panic(e.missing("bucket", name)) }
+func (e *env) Queue(name string) durable.Queue       { panic(e.missing("queue", name)) }
+func (e *env) Cache(name string) durable.Cache       { panic(e.missing("cache", name)) }
+func (e *env) Secret(name string) string             { panic(e.missing("secret", name)) }
+
+func (e *env) missing(what, name string) string {
+	return fmt.Sprintf("application %s uses the %s %q without requiring it", e.app.Name, what, name)
+}
+
+// served refuses applications that need what this release does not serve.
+func served(app durable.App) error {
+	var what string
+	r := app.Requires
+	switch {
+	case len(app.Consumers) > 0 || len(r.Queues) > 0:
+		what = "queues"
+	case len(app.Crons) > 0:
+		what = "schedules"
+	case len(r.Databases)+len(r.Buckets)+len(r.Caches)+len(r.Secrets) > 0:
+		what = "bindings"
+	default:
+		return nil
+	}
+	return fmt.Errorf("application %s needs %s, which are %w", app.Name, what, durable.ErrUnsupported)
+}
+
+// decodeSettings returns a copy of an application's default settings with
+// those of its mount. A setting that the application does not have is an error.
+func decodeSettings(app durable.App, settings map[string]any) (any, error) {
+	if app.Settings == nil {
+		if len(settings) > 0 {
+			return nil, fmt.Errorf("application %s has no settings", app.Name)
+		}
+		return nil, nil
+	}
+	t := reflect.TypeOf(app.Settings)
+	if t.Kind() != reflect.Pointer {
+		return nil, fmt.Errorf("application %s: Settings is %s, want a pointer", app.Name, t)
+	}
+	out := reflect.New(t.Elem())
+	out.Elem().Set(reflect.ValueOf(app.Settings).Elem())
+	text, err := json.Marshal(settings)
+	if err != nil {
+		return nil, fmt.Errorf("settings of application %s: %w", app.Name, err)
+	}
+	if settings == nil {
+		return out.Interface(), nil
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(out.Interface()); err != nil {
+		return nil, fmt.Errorf("settings of application %s: %w", app.Name, err)
+	}
+	return out.Interface(), nil
+}

@@ -1,0 +1,323 @@
+package host
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/config"
+	"github.com/davidwkeith/dwk/internal/event"
+	"github.com/davidwkeith/dwk/internal/guard"
+	"github.com/davidwkeith/dwk/internal/lease"
+	"github.com/davidwkeith/dwk/internal/mode"
+	"github.com/davidwkeith/dwk/internal/object"
+	"github.com/davidwkeith/dwk/internal/object/mirror"
+	"github.com/davidwkeith/dwk/internal/server"
+)
+
+// ServeOptions say what a replica serves.
+type ServeOptions struct {
+	Config *config.Config
+	// Apps are the applications that mounts may name.
+	Apps    []durable.App
+	Log     *slog.Logger
+	Version string
+	// Started, when not nil, is called with the addresses of the listeners when
+	// the replica is ready.
+	Started func(public, admin string)
+}
+
+// Serve runs a replica until ctx ends, and then stops it in order: readiness
+// fails, the grace passes, the listener closes, requests and events finish,
+// and no lease is left. It returns an error when the replica could not start,
+// naming every store that failed and why, or when something did not finish in
+// time.
+func Serve(ctx context.Context, o ServeOptions) error {
+	r := &replica{opts: o, cfg: o.Config, id: newReplicaID(), log: o.Log}
+	r.log = o.Log.With("replica", r.id)
+	defer r.close()
+	if err := r.start(ctx); err != nil {
+		return err
+	}
+	return r.run(ctx)
+}
+
+func newReplicaID() string {
+	id := uuid.New()
+	return hex.EncodeToString(id[:8])
+}
+
+// A replica is one running process of the fleet.
+type replica struct {
+	opts ServeOptions
+	cfg  *config.Config
+	id   string
+	log  *slog.Logger
+
+	stores        *Stores
+	dir           *replicaDir
+	public, admin *server.Server
+	site          *server.Public
+	control       http.Handler
+	ready         *server.Readiness
+	objects       *object.Runtime
+	client        *http.Client
+
+	// undo are the ends of what has begun, in the order of their beginning.
+	undo []func() error
+}
+
+// close ends everything that start began, last first.
+func (r *replica) close() {
+	for _, end := range slices.Backward(r.undo) {
+		if err := end(); err != nil {
+			r.log.Warn(event.ServeStopped, event.KeyError, err)
+		}
+	}
+	r.undo = nil
+}
+
+func (r *replica) start(ctx context.Context) error {
+	if err := mode.CheckDataDir(r.cfg.DataDir); err != nil {
+		return err
+	}
+	if err := r.listen(ctx); err != nil {
+		return err
+	}
+	if err := r.openStores(ctx); err != nil {
+		return err
+	}
+	if err := r.openObjects(); err != nil {
+		return err
+	}
+	return r.mount()
+}
+
+// listen takes both addresses first, so that a port in use is known before
+// anything is touched.
+func (r *replica) listen(ctx context.Context) error {
+	var err error
+	r.public, err = server.Listen(ctx, server.Config{Name: "public", Addr: r.cfg.Listen, Cert: r.cfg.TLS.Cert, Key: r.cfg.TLS.Key, Logger: r.log})
+	if err != nil {
+		return err
+	}
+	r.undo = append(r.undo, r.public.Close)
+	r.admin, err = server.Listen(ctx, server.Config{Name: "admin", Addr: r.cfg.Admin.Listen, Logger: r.log})
+	if err != nil {
+		return err
+	}
+	r.undo = append(r.undo, r.admin.Close)
+	return nil
+}
+
+func (r *replica) openStores(ctx context.Context) error {
+	var err error
+	if r.stores, err = Open(r.cfg); err != nil {
+		return err
+	}
+	r.undo = append(r.undo, r.stores.Close)
+	call, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	store, err := r.stores.Init(call)
+	if err != nil {
+		return fmt.Errorf("coordination store %s cannot be used: %w", r.stores.DB, err)
+	}
+	if err := r.probe(call); err != nil {
+		return err
+	}
+	r.log = r.log.With("store_id", store.ID)
+	return nil
+}
+
+// startTimeout bounds what a replica does with its stores before it serves.
+const startTimeout = 30 * time.Second
+
+// maxEntry bounds one commit's log entry. Larger ones are refused, as long as
+// they cannot be put beside the database.
+const maxEntry = 4 << 20
+
+func (r *replica) openObjects() error {
+	var err error
+	if r.dir, err = openReplicaDir(r.cfg.ReplicaDirOrDefault(), r.id); err != nil {
+		return err
+	}
+	r.undo = append(r.undo, r.dir.remove)
+	c := r.cfg
+	r.client = guard.NewClient(guard.Config{})
+	r.objects = object.New(object.Config{
+		Replica: r.id, Dir: r.dir.path,
+		LeaseTTL: c.Lease.TTL, AcquireTimeout: c.Lease.AcquireTimeout, Waiters: c.Lease.Waiters,
+		EventTimeout: c.Event.Timeout, BodyLimit: int64(c.Event.BodyLimit), Buffer: int64(c.Event.Buffer), Spool: int64(c.Event.Spool),
+		Idle: c.Objects.Idle, Resident: c.Objects.Resident,
+		Mirror: mirror.Config{CacheBytes: int64(c.Objects.CacheSize), MaxSize: int64(c.Objects.MaxSize), MaxEntry: maxEntry},
+	}, r.stores.KV, r.log)
+	r.undo = append(r.undo, func() error {
+		// After an orderly stop there is nothing left to wait for.
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		return r.objects.Stop(ctx)
+	})
+	return nil
+}
+
+// mount builds the applications that the configuration names and the handlers
+// of both listeners.
+func (r *replica) mount() error {
+	base, err := url.Parse(r.cfg.BaseURL)
+	if err != nil {
+		return fmt.Errorf("base_url: %w", err)
+	}
+	byName := map[string]durable.App{}
+	for _, a := range r.opts.Apps {
+		byName[a.Name] = a
+	}
+	// All classes are registered before any application can call one.
+	envs := make([]*env, len(r.cfg.Mounts))
+	mounted := map[string]string{}
+	for i, m := range r.cfg.Mounts {
+		app, ok := byName[m.App]
+		if !ok {
+			return fmt.Errorf("mount %s: there is no application %q in this program", m.Path, m.App)
+		}
+		if at, again := mounted[app.Name]; again {
+			return fmt.Errorf("application %s is mounted at %s and at %s: once is all", app.Name, at, m.Path)
+		}
+		mounted[app.Name] = m.Path
+		if err := served(app); err != nil {
+			return err
+		}
+		settings, err := decodeSettings(app, m.Settings)
+		if err != nil {
+			return err
+		}
+		e := &env{r: r, app: app, settings: settings, base: *base.JoinPath(m.Path), log: r.log.With("app", app.Name)}
+		for name, class := range app.Classes {
+			if err := r.objects.Register(name, object.Class{New: class, Env: e}); err != nil {
+				return err
+			}
+		}
+		envs[i] = e
+	}
+	var mounts []server.Mount
+	for i, m := range r.cfg.Mounts {
+		h, err := envs[i].app.New(envs[i])
+		if err != nil {
+			return fmt.Errorf("application %s at %s: %w", m.App, m.Path, err)
+		}
+		mounts = append(mounts, server.Mount{Path: m.Path, Handler: withRequestID(h), BodyLimit: int64(r.cfg.Event.BodyLimit)})
+	}
+	return r.handlers(base, mounts)
+}
+
+// withRequestID has the events of a request carry its id.
+func withRequestID(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		next.ServeHTTP(w, req.WithContext(object.WithRequestID(req.Context(), server.RequestID(req.Context()))))
+	})
+}
+
+func (r *replica) handlers(base *url.URL, mounts []server.Mount) error {
+	r.ready = server.NewReadiness(r.log, server.Check{Name: "coordination", MaxAge: 2 * time.Second, Timeout: r.cfg.LibSQL.Timeout, Run: func(ctx context.Context) error {
+		_, err := r.stores.KV.Now(ctx)
+		return err
+	}})
+	var health http.Handler
+	if r.cfg.Admin.HealthOnPublic {
+		health = server.NewHealth(r.id, r.ready, func(*http.Request) bool { return false })
+	}
+	var err error
+	r.site, err = server.NewPublic(server.PublicConfig{
+		BaseURL: base, Mounts: mounts, Health: health, Dir: r.cfg.PublicDir, Replica: r.id, Logger: r.log,
+	})
+	if err != nil {
+		return err
+	}
+	r.undo = append(r.undo, r.site.Close)
+	r.control, err = server.NewAdmin(server.AdminConfig{
+		Readiness: r.ready, Token: r.cfg.Admin.Token.Reveal(), Pprof: r.cfg.Admin.Pprof, Replica: r.id, Logger: r.log,
+	})
+	return err
+}
+
+// run serves until ctx ends or a listener fails, and stops in order.
+func (r *replica) run(ctx context.Context) error {
+	failed := make(chan error, 2)
+	go func() { failed <- r.public.Serve(r.site) }()
+	go func() { failed <- r.admin.Serve(r.control) }()
+	r.ready.SetState(server.StateReady)
+	public, admin := r.public.Addr().String(), r.admin.Addr().String()
+	r.log.Info(event.ServeStarted, "public", public, "admin", admin, "version", r.opts.Version)
+	if r.opts.Started != nil {
+		r.opts.Started(public, admin)
+	}
+	var err error
+	running := 2
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+		running--
+	}
+	err = errors.Join(err, r.stop())
+	for ; running > 0; running-- {
+		err = errors.Join(err, <-failed)
+	}
+	r.close()
+	if err == nil {
+		r.log.Info(event.ServeStopped)
+	}
+	return err
+}
+
+// stop is the orderly end of a replica, within drain.timeout.
+func (r *replica) stop() error {
+	r.log.Info(event.ServeStopping, "grace", r.cfg.Drain.Grace.String(), "timeout", r.cfg.Drain.Timeout.String())
+	ctx, cancel := context.WithTimeout(context.Background(), r.cfg.Drain.Timeout)
+	defer cancel()
+	var left []error
+	step := func(name string, f func() error) {
+		if err := f(); err != nil {
+			left = append(left, fmt.Errorf("%s: %w", name, err))
+			return
+		}
+		r.log.Info(event.DrainStepDone, "step", name)
+	}
+	r.ready.SetState(server.StateDraining)
+	step("grace", func() error { // for load balancers to notice
+		select {
+		case <-time.After(r.cfg.Drain.Grace):
+		case <-ctx.Done():
+		}
+		return nil
+	})
+	r.ready.SetState(server.StateStopping)
+	step("requests", func() error { return errors.Join(r.public.Shutdown(ctx), r.public.Close()) })
+	step("events", func() error { return r.objects.Stop(ctx) })
+	step("leases", func() error {
+		call, cancel := context.WithTimeout(context.Background(), r.cfg.LibSQL.Timeout)
+		defer cancel()
+		n, err := lease.ReleaseAll(call, r.stores.KV, r.id)
+		if n > 0 {
+			r.log.Warn(event.LeaseReleaseLost, "leases", n)
+		}
+		return err
+	})
+	step("admin", func() error { return errors.Join(r.admin.Shutdown(ctx), r.admin.Close()) })
+	if len(left) > 0 {
+		var text []string
+		for _, err := range left {
+			text = append(text, err.Error())
+		}
+		return fmt.Errorf("replica %s stopped, but not everything had finished: %s", r.id, strings.Join(text, "; "))
+	}
+	return nil
+}
