@@ -1,0 +1,47 @@
+.DEFAULT_GOAL := help
+VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+
+.PHONY: help
+help: ## show the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build bin/dwk, one static binary
+	CGO_ENABLED=0 go build -trimpath -o bin/dwk ./cmd/dwk
+
+.PHONY: test
+test: ## run all tests, those of real processes included
+	go test -timeout 10m ./...
+
+.PHONY: test-race
+test-race: ## run the tests under the race detector, at reduced counts
+	go test -race -short -timeout 10m $$(go list ./... | grep -v /fleettest)
+
+.PHONY: test-long
+test-long: ## run the tests at full counts
+	DWK_TEST_LONG=1 go test -timeout 60m -count=1 ./...
+
+.PHONY: fuzz
+fuzz: ## fuzz each codec and parser for a while (FUZZTIME=1m)
+	@for p in $$(go list ./...); do \
+	  for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
+	    echo "== $$p $$f"; \
+	    go test -run '^$$' -fuzz "^$$f$$" -fuzztime $${FUZZTIME:-1m} -fuzzminimizetime 1x $$p || exit 1; \
+	  done; \
+	done
+
+.PHONY: bench
+bench: ## run the benchmarks of the code
+	go test -run '^$$' -bench . -benchmem ./...
+
+.PHONY: ci
+ci: ## run what the project's CI runs
+	.ci/run
+
+.PHONY: fmt
+fmt: ## format the code
+	gofmt -w .
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin
