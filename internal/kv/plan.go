@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,6 +26,8 @@ type Plan struct {
 	condArgs []any
 	sets     bool
 	stmts    []libsql.Statement
+	// shared are the statements whose last argument is a budget.
+	shared []int
 }
 
 // NewPlan returns an empty plan.
@@ -115,6 +118,13 @@ func (p *Plan) Add(sql string, args ...any) int {
 	return len(p.stmts) - 1
 }
 
+// AddShared is Add for a statement whose last argument is a budget in bytes:
+// plans that share a transaction divide it, because they share its answer too.
+func (p *Plan) AddShared(sql string, args ...any) int {
+	p.shared = append(p.shared, len(p.stmts))
+	return p.Add(sql, args...)
+}
+
 // verdict decides once, before any mutation. The clock of the statement is
 // read once for all its conditions.
 func (p *Plan) verdict() libsql.Statement {
@@ -132,13 +142,23 @@ func (p *Plan) verdict() libsql.Statement {
 
 // Statements returns the plan as the statements of one write transaction. The
 // last one selects the verdict row.
-func (p *Plan) Statements() []libsql.Statement {
+func (p *Plan) Statements() []libsql.Statement { return p.statements(1) }
+
+// statements returns the plan as one of members that share a transaction.
+func (p *Plan) statements(members int) []libsql.Statement {
 	out := make([]libsql.Statement, 0, len(p.stmts)+3)
 	out = append(out, p.verdict())
 	if p.sets {
 		out = append(out, libsql.S(`UPDATE kv_meta SET seq = seq + 1 WHERE id = 0 AND ok = 1`))
 	}
+	first := len(out)
 	out = append(out, p.stmts...)
+	for _, i := range p.shared {
+		args := slices.Clone(p.stmts[i].Args)
+		budget, _ := args[len(args)-1].(int)
+		args[len(args)-1] = budget / members
+		out[first+i].Args = args
+	}
 	return append(out, libsql.S(`SELECT ok, seq, `+Now+` FROM kv_meta WHERE id = 0`))
 }
 
@@ -162,13 +182,5 @@ func (s *Store) Commit(ctx context.Context, p *Plan) (Verdict, error) {
 	if err != nil {
 		return Verdict{}, err
 	}
-	last := res[len(res)-1].Rows
-	if len(last) != 1 {
-		return Verdict{}, fmt.Errorf("%w (%s)", ErrNoVerdict, s.db)
-	}
-	ok, _ := last[0][0].(int64)
-	seq, _ := last[0][1].(int64)
-	now, _ := last[0][2].(int64)
-	s.observe(now, sent)
-	return Verdict{OK: ok == 1, Stamp: Versionstamp(seq), NowMs: now, Results: res[len(res)-1-len(p.stmts) : len(res)-1]}, nil
+	return s.verdictOf(p, res, sent)
 }

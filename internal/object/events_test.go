@@ -473,7 +473,7 @@ func TestFairness(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	var wg sync.WaitGroup
-	for c := range 8 {
+	for c := range 32 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				if w := members[c%2].do(t, "x", "/add", nil); w.Code == 200 {

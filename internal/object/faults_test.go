@@ -221,6 +221,7 @@ func TestKeptLeaseDoesNotAnswerStale(t *testing.T) {
 			codes <- w.Code
 		})
 	}
+	a.waitQueued(t, cap(codes))
 	close(goOn)
 	wg.Wait()
 }

@@ -270,3 +270,17 @@ func (f *fleet) holdLease(name, replica string) {
 		f.t.Fatalf("hold the lease: %+v %v", v, err)
 	}
 }
+
+// waitQueued waits until n events wait behind the running one.
+func (m *member) waitQueued(t *testing.T, n int) {
+	t.Helper()
+	eventually(t, "events queued", func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		total := 0
+		for _, a := range m.actors {
+			total += len(a.queue)
+		}
+		return total == n
+	})
+}

@@ -86,14 +86,7 @@ func TestRoundTripsUnderAKeptLease(t *testing.T) {
 					}
 				})
 			}
-			eventually(t, "all wait", func() bool {
-				a.mu.Lock()
-				defer a.mu.Unlock()
-				for _, x := range a.actors {
-					return len(x.queue) == c.n
-				}
-				return false
-			})
+			a.waitQueued(t, c.n)
 			close(release)
 			wg.Wait()
 			a.settled(t, f)
