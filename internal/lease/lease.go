@@ -117,6 +117,11 @@ func Read(class, id string, r libsql.Result) (Info, bool, error) {
 	return info, true, nil
 }
 
+// A Committer runs plans: a kv.Store, or a kv.Group on it.
+type Committer interface {
+	Commit(ctx context.Context, p *kv.Plan) (kv.Verdict, error)
+}
+
 // Held is a lease that this process took: what every guard compares.
 type Held struct {
 	Class, ID, Holder string
@@ -162,7 +167,7 @@ func (h Held) Confirm(ctx context.Context, s *kv.Store) (Info, bool, error) {
 
 // Extend extends the lease to ttl from now, its stamp unchanged, when it is
 // live and still ours, and so confirms it as well.
-func (h Held) Extend(ctx context.Context, s *kv.Store, ttl time.Duration) (Info, bool, error) {
+func (h Held) Extend(ctx context.Context, s Committer, ttl time.Duration) (Info, bool, error) {
 	p := kv.NewPlan()
 	h.Require(p)
 	h.AddExtend(p, ttl)
@@ -177,7 +182,7 @@ func (h Held) Extend(ctx context.Context, s *kv.Store, ttl time.Duration) (Info,
 
 // Release ends the lease when it is still ours; ok tells whether it was. It
 // may be repeated.
-func (h Held) Release(ctx context.Context, s *kv.Store) (ok bool, err error) {
+func (h Held) Release(ctx context.Context, s Committer) (ok bool, err error) {
 	p := kv.NewPlan()
 	n := p.Add(`DELETE FROM kv`+held+` RETURNING 1`, Key(h.Class, h.ID), int64(h.Stamp), h.Holder)
 	v, err := s.Commit(ctx, p)
@@ -188,7 +193,7 @@ func (h Held) Release(ctx context.Context, s *kv.Store) (ok bool, err error) {
 }
 
 // ReleaseAll ends every lease of a replica and returns how many there were.
-func ReleaseAll(ctx context.Context, s *kv.Store, replica string) (int, error) {
+func ReleaseAll(ctx context.Context, s Committer, replica string) (int, error) {
 	lo := tuple.MustEncode(Prefix)
 	p := kv.NewPlan()
 	n := p.Add(`DELETE FROM kv WHERE k >= ? AND k < ? AND json_extract(v, '$.replica') = ? RETURNING 1`, lo, tuple.RangeEnd(lo), replica)

@@ -71,7 +71,7 @@ func (a *actor) attempt(ctx context.Context, ev *event, doubt uint64) (attempted
 	defer cancel()
 	failpoint.Hit("object.acquire.before")
 	sent := clock.Now()
-	v, err := a.rt.store.Commit(ctx, p)
+	v, err := a.rt.commits.Commit(ctx, p)
 	failpoint.Hit("object.acquire.after")
 	if err != nil {
 		if libsql.OutcomeOf(err) == libsql.Unknown {

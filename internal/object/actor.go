@@ -42,6 +42,11 @@ type actor struct {
 	// tail is what the acquire returned of the log and has not been applied.
 	tail     []objlog.Entry
 	instance *instance
+	// batch has run and waits for its commit. While a handler runs it is
+	// guarded by the instance's calls.
+	batch batch
+	// doubtful is set when the mirror must not be used for another event.
+	doubtful bool
 }
 
 func newActor(r *Runtime, k key) *actor {
@@ -71,6 +76,7 @@ func (a *actor) loop() {
 	for {
 		ev := a.next()
 		if ev == nil {
+			a.closeBatch()
 			a.letGo()
 			if a.sleep() {
 				return
@@ -135,6 +141,7 @@ func (a *actor) serve(ev *event) {
 		return
 	}
 	if a.tenure != nil && (a.tenure.mustYield() || !a.tenure.usable()) {
+		a.closeBatch()
 		a.letGo()
 	}
 	if a.tenure == nil {
@@ -143,11 +150,13 @@ func (a *actor) serve(ev *event) {
 			return
 		}
 	}
-	if err := a.sync(ev); err != nil {
-		ev.finish(err, nil)
-		return
+	if len(a.batch.events) == 0 { // else the mirror is ahead of the head
+		if err := a.sync(ev); err != nil {
+			ev.finish(err, nil)
+			return
+		}
+		a.rt.touch(a)
 	}
-	a.rt.touch(a)
 	a.dispatch(ev)
 }
 
@@ -205,6 +214,7 @@ func (a *actor) drop(why string) {
 		}
 		a.mirror = nil
 	}
+	a.doubtful = false
 	a.rt.mu.Lock()
 	if a.place != nil {
 		a.rt.resident.Remove(a.place)

@@ -3,7 +3,6 @@ package object
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"time"
@@ -25,72 +24,46 @@ import (
 // handler returned.
 const lastWord = 2 * time.Second
 
-// complete makes an event's changes durable, or confirms the lease when there
-// are none, and releases the lease with them when nobody waits.
-func (a *actor) complete(ev *event) error {
-	entry, err := a.capture(ev)
-	switch {
-	case err != nil:
-	case entry == nil:
-		if ev.built != ev.found && !a.head.Exists() && ev.commits == 0 {
-			a.undo(nil) // only the constructor wrote: the object does not come to be
-		}
-		return a.confirm(ev)
-	default:
-		err = a.commit(ev, entry, true)
-	}
-	if err != nil {
-		a.undo(err)
-	}
-	return err
-}
-
-// flush commits what a running event has done so far and keeps the lease. It
-// runs on the handler's goroutine while the loop waits for it, so it leaves the
-// instance and, after a refusal, the undo to the loop.
+// flush commits what a running event, and the batch before it, have done so
+// far, and keeps the lease. It runs on the handler's goroutine while the loop
+// waits for it, so it leaves the instance and, after a refusal, the undo to the
+// loop.
 func (a *actor) flush(ev *event) error {
 	if a.mirror.InTx() {
 		return durable.ErrNested
 	}
-	entry, err := a.capture(ev)
+	now, err := a.mirror.Mark()
+	if err != nil {
+		return captureError(err)
+	}
+	before := a.takeBatch()
+	// The running event is part of this commit, whatever becomes of it later.
+	a.batch = batch{events: append(before.events[:len(before.events):len(before.events)], ev), wrote: before.wrote || now != ev.built}
+	entry, err := a.capture()
+	b := a.takeBatch()
 	switch {
 	case err != nil:
 	case entry == nil:
-		err = a.confirm(ev)
+		err = a.confirm(ev, b.arrived())
 	default:
 		err = a.commit(ev, entry, false)
+	}
+	if err == nil && entry != nil {
+		ev.commits++
 	}
 	if err != nil {
 		ev.refused = err
 	}
+	a.answer(before.events, err)
 	return err
 }
 
-// capture returns the pages that the event changed, or nil.
-func (a *actor) capture(ev *event) (*mirror.Entry, error) {
-	now, err := a.mirror.Mark()
-	if err != nil {
-		return nil, fmt.Errorf("%w: its changes could not be read back: %w", durable.ErrHandlerFailed, err)
-	}
-	if !a.head.Exists() && now == ev.built && ev.commits == 0 {
-		return nil, nil // what the constructor wrote is not worth an object
-	}
-	entry, err := a.mirror.Capture()
-	switch {
-	case errors.Is(err, mirror.ErrEntryTooLarge):
-		return nil, fmt.Errorf("the event changed %w to commit: %w", durable.ErrTooLarge, err)
-	case err != nil:
-		return nil, fmt.Errorf("%w: its changes could not be read back: %w", durable.ErrHandlerFailed, err)
-	}
-	return entry, nil
-}
-
-// confirm has a statement sent after the event's arrival see the lease live.
-func (a *actor) confirm(ev *event) error {
+// confirm has a statement sent after an arrival see the lease live.
+func (a *actor) confirm(ev *event, arrived time.Time) error {
 	t := a.tenure
 	ctx, cancel := a.lastCall(ev)
 	defer cancel()
-	for !t.covers(ev.arrived) {
+	for !t.covers(arrived) {
 		if !t.usable() {
 			return durable.ErrFenced
 		}
@@ -100,7 +73,7 @@ func (a *actor) confirm(ev *event) error {
 		var err error
 		extend := t.dueToExtend()
 		if extend {
-			info, ok, err = t.Extend(ctx, a.rt.store, a.rt.cfg.LeaseTTL)
+			info, ok, err = t.Extend(ctx, a.rt.commits, a.rt.cfg.LeaseTTL)
 		} else {
 			info, ok, err = t.Confirm(ctx, a.rt.store)
 		}
@@ -142,7 +115,7 @@ func (a *actor) commit(ev *event, entry *mirror.Entry, last bool) error {
 		t.end() // nothing must extend it behind the release
 	}
 	err := a.send(ctx, c, release)
-	if libsql.OutcomeOf(err) == libsql.Unknown && err != nil {
+	if certain := (refused{}); err != nil && !errors.As(err, &certain) {
 		err = a.resolve(ctx, ev, c, err)
 		release = false
 	}
@@ -153,21 +126,22 @@ func (a *actor) commit(ev *event, entry *mirror.Entry, last bool) error {
 		}
 		return err
 	}
-	if !last {
-		ev.commits++
-	}
-	a.head = c.Head()
+	if a.tenure == t || a.tenure == nil {
+		a.head = c.Head()
+	} // else a new acquire resolved it, and told the head, which others may have moved
 	if err := a.mirror.Confirm(entry.Post); err != nil {
 		// The log has it; only this copy is in doubt.
 		a.rt.log.LogAttrs(ctx, slog.LevelWarn, events.ObjectMirrorDropped, a.attrs(slog.String("why", "confirm"), slog.Any(events.KeyError, err))...)
 		if !last {
-			return fmt.Errorf("%w: its mirror is in doubt: %w", durable.ErrHandlerFailed, err)
+			// A handler may be running on it; the loop drops it. The commit stands.
+			a.doubtful = true
+		} else {
+			a.drop("confirm")
+			a.rt.touch(a)
 		}
-		a.drop("confirm")
-		a.rt.touch(a)
 	}
 	if a.instance != nil {
-		a.instance.txid, a.instance.commitID = a.head.TXID, a.head.CommitID
+		a.instance.txid, a.instance.commitID = c.TXID(), c.CommitID
 	}
 	a.rt.log.LogAttrs(ctx, slog.LevelDebug, events.ObjectCommitOK, a.attrs(slog.Uint64(events.KeyTXID, c.TXID()))...)
 	if release {
@@ -184,8 +158,7 @@ func commitEvent(err error) string {
 }
 
 // send sends the commit until it was executed or its outcome is unknown. The
-// error is a *libsql.Error of an unknown outcome or tells that nothing was
-// applied.
+// error is a refused when surely nothing was applied.
 func (a *actor) send(ctx context.Context, c objlog.Commit, release bool) error {
 	t := a.tenure
 	for {
@@ -202,7 +175,7 @@ func (a *actor) send(ctx context.Context, c objlog.Commit, release bool) error {
 
 		failpoint.Hit("object.commit.before")
 		sent := clock.Now()
-		v, err := a.rt.store.Commit(ctx, p)
+		v, err := a.rt.commits.Commit(ctx, p)
 		failpoint.Hit("object.commit.after")
 		switch {
 		case err == nil:

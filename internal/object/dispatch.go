@@ -7,50 +7,63 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
-	"strconv"
 	"time"
 
 	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/clock"
 	events "github.com/davidwkeith/dwk/internal/event"
 	"github.com/davidwkeith/dwk/internal/failpoint"
+	"github.com/davidwkeith/dwk/internal/object/mirror"
 )
 
 // handlerGrace is how long a cancelled handler may take to return. Later it
 // keeps a dead State and its object goes on without it.
 const handlerGrace = time.Second
 
-// dispatch runs an event on the object at its head, commits what it changed
-// and lets its output go.
+// dispatch runs an event on the object and adds it to the batch. One that fails
+// is undone alone.
 func (a *actor) dispatch(ev *event) {
-	t := a.tenure
+	ev.epoch = int64(a.tenure.Stamp)
 	failpoint.Hit("object.run.before")
 	err := a.run(ev)
 	failpoint.Hit("object.run.after")
-	if err == nil {
-		err = a.complete(ev)
-	} else {
-		a.undo(err)
+	if err != nil {
+		a.undoEvent(ev, err)
+		a.answer([]*event{ev}, err)
 	}
-	if err != nil && ev.commits > 0 {
-		err = fmt.Errorf("%w after a part of the event had been committed: %v", durable.ErrHandlerFailed, err)
+	if err != nil || a.tenure == nil || !a.goesOn() {
+		a.closeBatch()
 	}
-	failpoint.Hit("object.answer.before")
-	header := http.Header{}
-	header.Set("Dwk-Txid", strconv.FormatUint(a.head.TXID, 10))
-	header.Set("Dwk-Epoch", strconv.FormatInt(int64(t.Stamp), 10))
-	ev.finish(err, header)
-	failpoint.Hit("object.answer.after")
-	if err == nil {
-		for _, work := range ev.after {
-			a.rt.goBackground(work)
-		}
+	if a.doubtful {
+		a.drop("doubtful")
+		a.rt.touch(a)
+	}
+}
+
+// undoEvent takes back what one event did and keeps what the batch did before
+// it.
+func (a *actor) undoEvent(ev *event, why error) {
+	if len(a.batch.events) == 0 {
+		a.undo(why)
+		return
+	}
+	a.dropInstance()
+	err := mirror.ErrStaleMark
+	if a.mirror != nil {
+		err = a.mirror.UndoTo(ev.found)
+	}
+	if err != nil {
+		// The batch's changes are gone with the mirror. None was committed.
+		b := a.takeBatch()
+		a.undo(errors.Join(why, err))
+		a.answer(b.events, errors.Join(durable.ErrUnavailable, err))
 	}
 }
 
 // run has the object handle the event, under a context that ends with the
 // caller, the deadline or the lease.
 func (a *actor) run(ev *event) error {
-	deadline, cancelDeadline := context.WithDeadlineCause(ev.ctx, ev.arrived.Add(a.rt.cfg.EventTimeout), errTooLong)
+	deadline, cancelDeadline := context.WithTimeoutCause(ev.ctx, a.rt.cfg.EventTimeout-clock.Since(ev.arrived), errTooLong)
 	defer cancelDeadline()
 	ctx, cancel := context.WithCancelCause(withChain(deadline, ev))
 	defer cancel(nil)
@@ -74,41 +87,68 @@ func (a *actor) run(ev *event) error {
 	}
 	i.begin(ctx, ev)
 	ev.gate.setFlush(i.flush)
+	var slow <-chan time.Time
+	if len(a.batch.events) > 0 {
+		timer := time.NewTimer(slowEvent)
+		defer timer.Stop()
+		slow = timer.C
+	}
 	done := make(chan error, 1)
 	stuck := false
 	a.rt.handlers.Go(func() { a.protect(ev, done, func() error { return i.handle(ctx, ev) }) })
 
-	select {
-	case err = <-done:
-	case <-ctx.Done():
-		var returned bool
-		if err, returned = a.lateHandler(done); !returned {
-			stuck = true
+	for running := true; running; {
+		select {
+		case err = <-done:
+			running = false
+		case <-slow:
+			slow = nil
+			a.commitBehind(i, ev, cancel)
+		case <-ctx.Done():
+			var returned bool
+			if err, returned = a.lateHandler(done); !returned {
+				stuck = true
+			}
+			running = false
 		}
 	}
 	ev.gate.setFlush(nil)
 	i.end()
 	if stuck {
-		// The handler still has a State and rows of this mirror.
-		a.drop("handler stuck")
-		a.rt.touch(a)
+		// The handler still has a State and rows of this mirror. What the batch
+		// did before is committed first, as far as the lease allows.
+		a.leaveMirror(ev)
 	}
 	switch {
+	case ev.refused != nil:
+		return ev.refused
 	case ctx.Err() != nil:
 		// Whatever a cancelled handler returned, its work may be half done.
 		return cancelled(context.Cause(ctx))
-	case ev.refused != nil:
-		return ev.refused
 	case err != nil:
 		return err
 	}
 	if err := ev.gate.failed(); err != nil {
 		return err
 	}
-	if a.mirror.InTx() {
+	now, err := a.mirror.Mark()
+	if errors.Is(err, mirror.ErrOpenTx) {
 		return fmt.Errorf("%w: it ended inside an open transaction", durable.ErrHandlerFailed)
+	} else if err != nil {
+		return captureError(err)
 	}
+	a.batch.add(ev, now != ev.built || ev.commits > 0)
 	return nil
+}
+
+// leaveMirror gives the mirror up to a handler that does not return.
+func (a *actor) leaveMirror(ev *event) {
+	b := a.takeBatch()
+	if len(b.events) > 0 {
+		a.answer(b.events, a.commitTo(ev.found, b))
+	}
+	a.drop("handler stuck")
+	a.rt.touch(a)
 }
 
 func cancelled(cause error) error {

@@ -48,6 +48,8 @@ type event struct {
 	// found and built mark the mirror's state before and after the object was
 	// constructed.
 	found, built mirror.Mark
+	// epoch is the stamp of the lease that it ran under.
+	epoch int64
 	// commits counts the commits that the event made while it ran, and refused
 	// is the error that one of them ended with.
 	commits int

@@ -543,3 +543,127 @@ func TestStoppedRuntimeRefuses(t *testing.T) {
 		t.Errorf("%d", w.Code)
 	}
 }
+
+// TestEventsThatWaitShareACommit: outputs are held together, and one that fails
+// is undone alone.
+func TestEventsThatWaitShareACommit(t *testing.T) {
+	f := newFleet(t)
+	a := f.join("a")
+	a.do(t, "x", "/add", nil)
+	a.settled(t, f)
+	running, goOn := make(chan struct{}), make(chan struct{})
+	h := handlers{
+		"/wait": func(*funcObject, http.ResponseWriter, *http.Request) { close(running); <-goOn },
+		"/panic": func(o *funcObject, _ http.ResponseWriter, r *http.Request) {
+			exec(t, o, r, `UPDATE n SET v = 100`)
+			panic("on purpose")
+		},
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { a.do(t, "x", "/wait", h) })
+	<-running
+	queued := 0
+	for range 20 {
+		path := "/add"
+		if queued == 10 {
+			path = "/panic"
+		}
+		wg.Go(func() {
+			if w := a.do(t, "x", path, h); (w.Code == 200) != (path == "/add") {
+				t.Errorf("%s: %d", path, w.Code)
+			}
+		})
+		queued++
+		a.waitQueued(t, queued)
+	}
+	close(goOn)
+	wg.Wait()
+	if n := a.value(t, "x"); n != 20 {
+		t.Errorf("value %d, want 20", n)
+	}
+	res, err := f.db.Batch(t.Context(), libsql.Read, libsql.S(`SELECT txid FROM obj_head`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if commits := res[0].Rows[0][0].(int64) - 1; commits > 10 {
+		t.Errorf("19 events that waited together took %d commits", commits)
+	}
+}
+
+// TestRefusedBatch: a refused commit fails all events of the batch.
+func TestRefusedBatch(t *testing.T) {
+	f := newFleet(t)
+	a, b := f.join("a"), f.join("b")
+	a.do(t, "x", "/add", nil)
+	a.settled(t, f)
+	running, goOn := make(chan struct{}), make(chan struct{})
+	h := handlers{"/wait": func(*funcObject, http.ResponseWriter, *http.Request) { close(running); <-goOn }}
+	var wg sync.WaitGroup
+	wg.Go(func() { a.do(t, "x", "/wait", h) })
+	<-running
+	var mu sync.Mutex
+	applied := 0
+	for range 5 {
+		wg.Go(func() {
+			w := a.do(t, "x", "/add", nil)
+			mu.Lock()
+			defer mu.Unlock()
+			if w.Code == 200 {
+				applied++
+			} else if w.Code != 503 {
+				t.Errorf("%d", w.Code)
+			}
+		})
+	}
+	a.waitQueued(t, 5)
+	f.endLease("x")
+	close(goOn)
+	wg.Wait()
+	if n := b.value(t, "x"); n != 1+applied {
+		t.Errorf("value %d, %d adds were acknowledged", n, applied)
+	}
+}
+
+// TestSlowEventHoldsNobodyBack: what ran before it is committed and answered
+// while it runs.
+func TestSlowEventHoldsNobodyBack(t *testing.T) {
+	f := newFleet(t)
+	a := f.join("a")
+	a.do(t, "x", "/add", nil)
+	a.settled(t, f)
+	running, goOn, slow, answered := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
+	h := handlers{
+		"/wait": func(*funcObject, http.ResponseWriter, *http.Request) { close(running); <-goOn },
+		"/slow": func(o *funcObject, w http.ResponseWriter, r *http.Request) {
+			exec(t, o, r, `UPDATE n SET v = v + 10`)
+			close(slow)
+			select {
+			case <-answered:
+			case <-r.Context().Done():
+				t.Error("an event before the slow one was not answered while it ran")
+			}
+			exec(t, o, r, `UPDATE n SET v = v + 10`)
+		},
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { a.do(t, "x", "/wait", h) })
+	<-running
+	wg.Go(func() {
+		defer close(answered)
+		if w := a.do(t, "x", "/add", nil); w.Code != 200 || w.Body.String() != "2" {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
+	a.waitQueued(t, 1)
+	wg.Go(func() {
+		if w := a.do(t, "x", "/slow", h); w.Code != 200 {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
+	a.waitQueued(t, 2)
+	close(goOn)
+	wg.Wait()
+	if n := a.value(t, "x"); n != 22 {
+		t.Errorf("value %d, want 22", n)
+	}
+}

@@ -318,3 +318,43 @@ func TestContendedNamesTheHolder(t *testing.T) {
 		t.Fatalf("the lease is not marked as wanted: %+v %v", i, err)
 	}
 }
+
+// TestResolvedCommitIsNotTheHead: a commit whose answer was lost was applied,
+// and before its replica found out, another one has committed more.
+func TestResolvedCommitIsNotTheHead(t *testing.T) {
+	f := newFleet(t)
+	a, b := f.join("a"), f.join("b")
+	a.do(t, "x", "/add", nil)
+	a.settled(t, f)
+	running, goOn := make(chan struct{}), make(chan struct{})
+	h := handlers{"/late": func(o *funcObject, w http.ResponseWriter, r *http.Request) {
+		exec(t, o, r, `UPDATE n SET v = v + 1`)
+		close(running)
+		<-goOn
+		http.NewResponseController(w).Flush() // so that what waits is not in the same commit
+	}}
+	a.faults.after = times(1, isCommit, func([]libsql.Statement) error {
+		f.endLease("x")
+		if w := b.do(t, "x", "/add", nil); w.Code != 200 || w.Body.String() != "3" {
+			t.Errorf("the other replica's add: %d %s", w.Code, w.Body)
+		}
+		b.settled(t, f)
+		return lost()
+	})
+	var wg sync.WaitGroup
+	wg.Go(func() { a.do(t, "x", "/late", h) })
+	<-running
+	for range 3 { // they keep the lease that resolves the commit
+		wg.Go(func() {
+			if w := a.do(t, "x", "/get", nil); w.Code == 200 && w.Body.String() != "3" {
+				t.Errorf("stale answer %s", w.Body)
+			}
+		})
+	}
+	a.waitQueued(t, 3)
+	close(goOn)
+	wg.Wait()
+	if n := a.value(t, "x"); n != 3 {
+		t.Errorf("value %d, want 3", n)
+	}
+}

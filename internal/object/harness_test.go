@@ -139,7 +139,7 @@ func (f *fleet) join(replica string, change ...func(*Config)) *member {
 	if _, err := m.store.Now(f.t.Context()); err != nil {
 		f.t.Fatal(err)
 	}
-	m.Runtime = New(cfg, m.store, slog.New(slog.NewTextHandler(f.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})))
+	m.Runtime = New(cfg, m.store, slog.New(slog.NewTextHandler(f.t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})))
 	for name, class := range testClasses {
 		if err := m.Register(name, Class{New: class, Env: testEnv{rt: m.Runtime}}); err != nil {
 			f.t.Fatal(err)

@@ -57,8 +57,10 @@ type Class struct {
 
 // Runtime runs the objects of one replica. It is safe for concurrent use.
 type Runtime struct {
-	cfg     Config
-	store   *kv.Store
+	cfg   Config
+	store *kv.Store
+	// commits are the plans of all objects: those ready together go together.
+	commits *kv.Group
 	classes map[string]Class
 	log     *slog.Logger
 
@@ -80,7 +82,7 @@ type key struct{ class, id string }
 
 // New returns a runtime for the classes, by name, whose objects live in store.
 func New(cfg Config, store *kv.Store, log *slog.Logger) *Runtime {
-	r := &Runtime{cfg: cfg, store: store, classes: map[string]Class{}, log: log, actors: map[key]*actor{}, resident: list.New()}
+	r := &Runtime{cfg: cfg, store: store, commits: kv.NewGroup(store), classes: map[string]Class{}, log: log, actors: map[key]*actor{}, resident: list.New()}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.loops.Go(r.evictIdle)
 	return r
@@ -133,6 +135,7 @@ func (r *Runtime) Stop(ctx context.Context) error {
 	r.cancel()
 	r.loops.Wait()
 	r.releases.Wait()
+	r.commits.Wait()
 	for _, a := range r.list() {
 		a.drop("stopped")
 	}
@@ -176,7 +179,7 @@ func wait(ctx context.Context, wg *sync.WaitGroup) bool {
 func (r *Runtime) release(h lease.Held) {
 	for deadline := clock.Now().Add(r.cfg.LeaseTTL); clock.Now().Before(deadline); {
 		ctx, cancel := context.WithTimeout(r.ctx, r.cfg.LeaseTTL)
-		ok, err := h.Release(ctx, r.store)
+		ok, err := h.Release(ctx, r.commits)
 		cancel()
 		if err == nil {
 			if !ok {

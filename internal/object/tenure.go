@@ -155,7 +155,7 @@ func (t *tenure) renew() {
 		}
 		call, done := context.WithTimeout(ctx, max(min(left, ttl/2), time.Millisecond))
 		sent := clock.Now()
-		info, ok, err := t.Extend(call, t.a.rt.store, ttl)
+		info, ok, err := t.Extend(call, t.a.rt.commits, ttl)
 		done()
 		select {
 		case <-t.ended:

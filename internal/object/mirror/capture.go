@@ -47,9 +47,48 @@ func (m *Mirror) Capture() (*Entry, error) {
 	if err != nil {
 		return nil, m.discardFor(ErrCapture, err)
 	}
+	return m.capture(frames)
+}
+
+// CaptureTo is Capture for what was committed between the last Confirm and the
+// mark. It may be called within a transaction, and while statements run.
+func (m *Mirror) CaptureTo(mark Mark) (*Entry, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.lost != nil {
+		return nil, m.lost
+	}
+	if m.conn == nil || mark.epoch != m.epoch {
+		return nil, ErrStaleMark
+	}
+	if err := m.unchanged(); err != nil {
+		return nil, m.discardFor(ErrCapture, err)
+	}
+	return m.capture(mark.frames)
+}
+
+// Uncommitted is the size of the WAL behind the last Confirm, in bytes: what a
+// Capture would have to read.
+func (m *Mirror) Uncommitted() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.lost != nil || m.conn == nil {
+		return 0
+	}
+	frames, err := m.conn.walFrames()
+	if err != nil {
+		return 0 // the next capture finds out what is wrong
+	}
+	return int64(frames-m.end.frames) * int64(m.pageSize)
+}
+
+// capture encodes the frames between the last Confirm and the given number of
+// frames.
+func (m *Mirror) capture(frames int) (*Entry, error) {
 	if frames == m.end.frames {
 		return nil, nil
 	}
+	var err error
 	c := &capture{post: Position{TXID: m.pos.TXID + 1}}
 	if c.end, c.pages, err = scanWAL(m.wal, m.pageSize, m.end, frames); err != nil {
 		return nil, m.discardFor(ErrCapture, err)
@@ -74,27 +113,33 @@ func (m *Mirror) committed() (int, error) {
 	if frames < m.end.frames {
 		return 0, fmt.Errorf("the WAL has %d frames, had %d", frames, m.end.frames)
 	}
+	return frames, m.unchanged()
+}
+
+// unchanged makes sure that the WAL is the file that is being read and that it
+// was not started anew.
+func (m *Mirror) unchanged() error {
 	ours, err := m.wal.Stat()
 	if err != nil {
-		return 0, err
+		return err
 	}
 	theirs, err := os.Stat(m.path + "-wal")
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if !os.SameFile(ours, theirs) {
-		return 0, errors.New("the WAL was replaced")
+		return errors.New("the WAL was replaced")
 	}
 	if m.end.frames > 0 {
 		var salts [len(m.end.salts)]byte
 		if _, err := m.wal.ReadAt(salts[:], walSaltOffset); err != nil {
-			return 0, err
+			return err
 		}
 		if salts != m.end.salts {
-			return 0, errRestarted
+			return errRestarted
 		}
 	}
-	return frames, nil
+	return nil
 }
 
 // encode makes the entry of a capture, and completes the capture.

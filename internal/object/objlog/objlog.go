@@ -101,7 +101,7 @@ const tailSQL = `SELECT l.level, l.min_txid, l.max_txid, l.pre, l.post, l.commit
 // AddTail adds the reading of the entries behind a position to a plan, of which
 // a refused plan returns none.
 func AddTail(p *kv.Plan, class, id string, have uint64) int {
-	return p.Add(tailSQL+` AND `+kv.OK+` ORDER BY l.max_txid`, class, id, int64(have), MaxRows, class, id, MaxBytes)
+	return p.AddShared(tailSQL+` AND `+kv.OK+` ORDER BY l.max_txid`, class, id, int64(have), MaxRows, class, id, MaxBytes)
 }
 
 // Tail reads the entries behind a position at the primary: some, when there
