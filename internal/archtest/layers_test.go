@@ -22,11 +22,12 @@ const module = "github.com/davidwkeith/dwk"
 // layers are the packages from the bottom up: a package imports only from
 // lower layers, or what its own entry allows. Every package has a place.
 var layers = [][]string{
-	{"durable", "internal/kv/tuple", "internal/clock", "internal/event", "internal/failpoint", "internal/config", "internal/spool", "internal/guard", "internal/libsql/sqlite", "internal/hrana/proto", "internal/term"},
-	{"internal/libsql", "internal/hrana", "internal/server", "apps/lab"},
+	{"durable", "internal/kv/tuple", "internal/clock", "internal/event", "internal/failpoint", "internal/config", "internal/spool", "internal/guard", "internal/libsql/sqlite", "internal/hrana/proto", "internal/term", "internal/bucket"},
+	{"internal/libsql", "internal/hrana", "internal/server", "internal/bucket/dir", "apps/lab"},
 	{"internal/kv", "internal/object/mirror", "apps"},
 	{"internal/lease", "internal/mode", "internal/object/objlog"},
-	{"internal/object", "internal/probe"},
+	{"internal/object/keeper"},
+	{"internal/object", "internal/probe", "internal/bench"},
 	{"internal/host"},
 	{"internal/cli"},
 	{"."},
@@ -34,7 +35,7 @@ var layers = [][]string{
 }
 
 // testOnly are packages that only tests import; they may import anything.
-var testOnly = []string{"internal/archtest", "internal/fleettest", "internal/libsql/libsqltest"}
+var testOnly = []string{"internal/archtest", "internal/fleettest", "internal/libsql/libsqltest", "internal/bucket/buckettest"}
 
 // only says which packages may import something.
 var only = map[string][]string{

@@ -34,7 +34,7 @@ func newKVSweep(e *env) *cobra.Command {
 		Short: "Remove expired entries from the disk",
 		Long: `Remove expired entries, in batches so that the write lock is never held for long,
 and say how many. Nobody can read an expired entry, swept or not: a sweep frees
-space and changes nothing else, so it does not ask. Replicas sweep by themselves.`,
+space and changes nothing else, so it does not ask.`,
 		Example: `  dwk kv sweep --dry-run
   dwk kv sweep --batch 1000 --max 50000`,
 		Args: arguments(),

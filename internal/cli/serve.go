@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/davidwkeith/dwk/internal/config"
+	"github.com/davidwkeith/dwk/internal/event"
 	"github.com/davidwkeith/dwk/internal/host"
 	"github.com/davidwkeith/dwk/internal/term"
 )
@@ -75,12 +76,10 @@ func runServe(ctx context.Context, e *env, flags map[string]any) error {
 		return err
 	}
 	for _, w := range cfg.Warnings() {
-		log.Warn(configWarning, "warning", w)
+		log.Warn(event.ConfigWarning, "warning", w)
 	}
 	return host.Serve(ctx, host.ServeOptions{Config: cfg, Apps: e.opts.Apps, Log: log, Version: buildInfo().Version})
 }
-
-const configWarning = "config.warning"
 
 // newLogger returns the log of a replica, on stderr.
 func newLogger(t *term.Term, c config.Log) (*slog.Logger, error) {

@@ -30,7 +30,9 @@ const (
 	DrainStepDone = "drain.step.done"
 
 	HTTPRequest  = "http.request"
-	HTTPPanicked = "http.panicked"
+	HTTPPanicked = "http.panic"
+
+	ConfigWarning = "config.warning"
 )
 
 // Keys of log attributes that more than one part uses.

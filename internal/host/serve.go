@@ -158,7 +158,7 @@ func (r *replica) openObjects() error {
 		Replica: r.id, Dir: r.dir.path,
 		LeaseTTL: c.Lease.TTL, AcquireTimeout: c.Lease.AcquireTimeout, Waiters: c.Lease.Waiters,
 		EventTimeout: c.Event.Timeout, BodyLimit: int64(c.Event.BodyLimit), Buffer: int64(c.Event.Buffer), Spool: int64(c.Event.Spool),
-		Idle: c.Objects.Idle, Resident: c.Objects.Resident,
+		Idle: c.Objects.Idle, Resident: min(c.Objects.Resident, maxResident()),
 		Mirror: mirror.Config{CacheBytes: int64(c.Objects.CacheSize), MaxSize: int64(c.Objects.MaxSize), MaxEntry: maxEntry},
 	}, r.stores.KV, r.log)
 	r.undo = append(r.undo, func() error {

@@ -186,7 +186,7 @@ func (a *actor) catchUp(ctx context.Context) error {
 		a.generation++
 		a.mirror = mirror.New(a.rt.mirrorPath(key{a.class, a.id}, a.generation), a.rt.cfg.Mirror)
 	}
-	tail := a.tail
+	tail, from := a.tail, a.mirror.Position().TXID
 	a.tail = nil
 	for a.mirror.Position().TXID != a.head.TXID {
 		at := a.mirror.Position().TXID
@@ -206,6 +206,9 @@ func (a *actor) catchUp(ctx context.Context) error {
 			return err
 		}
 		tail = nil
+	}
+	if from != a.head.TXID {
+		a.rt.log.LogAttrs(ctx, slog.LevelDebug, events.ObjectSyncOK, a.attrs(slog.Uint64("from", from), slog.Uint64(events.KeyTXID, a.head.TXID))...)
 	}
 	if sum := a.mirror.Position().Checksum; sum != a.head.Checksum {
 		return fmt.Errorf("mirror at %d has checksum %016x, the head has %016x", a.head.TXID, sum, a.head.Checksum)

@@ -65,7 +65,7 @@ func (a *actor) undoEvent(ev *event, why error) {
 func (a *actor) run(ev *event) error {
 	deadline, cancelDeadline := context.WithTimeoutCause(ev.ctx, a.rt.cfg.EventTimeout-clock.Since(ev.arrived), errTooLong)
 	defer cancelDeadline()
-	ctx, cancel := context.WithCancelCause(withChain(deadline, ev))
+	ctx, cancel := context.WithCancelCause(context.WithValue(deadline, eventKey{}, ev))
 	defer cancel(nil)
 	t := a.tenure
 	stop := context.AfterFunc(t.ctx, func() { cancel(durable.ErrFenced) })
@@ -213,7 +213,7 @@ func (r *Runtime) goBackground(work func(context.Context)) {
 				r.log.LogAttrs(r.ctx, slog.LevelError, events.ObjectHandlerFailed, slog.Any(events.KeyError, v), slog.String("stack", string(debug.Stack())))
 			}
 		}()
-		work(r.ctx)
+		work(context.WithValue(r.ctx, backgroundKey{}, true))
 	})
 }
 

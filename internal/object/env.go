@@ -36,7 +36,7 @@ type gated struct {
 }
 
 func (g gated) RoundTrip(r *http.Request) (*http.Response, error) {
-	if _, err := g.i.callOut(); err != nil {
+	if _, err := g.i.callOut(r.Context()); err != nil {
 		return nil, err
 	}
 	return g.next.RoundTrip(r)

@@ -28,7 +28,8 @@ func exec(t *testing.T, o *funcObject, r *http.Request, query string) {
 // its own way.
 func TestFailedEventsCommitNothing(t *testing.T) {
 	f := newFleet(t)
-	a := f.join("a", func(c *Config) { c.EventTimeout = 3 * time.Second })
+	a := f.join("a", func(c *Config) { c.EventTimeout = 30 * time.Second })
+	hasty := f.join("hasty", func(c *Config) { c.EventTimeout = 200 * time.Millisecond })
 	a.do(t, "x", "/add", nil)
 	for name, c := range map[string]struct {
 		status int
@@ -45,8 +46,12 @@ func TestFailedEventsCommitNothing(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := a.do(t, "x", "/fail", handlers{"/fail": func(o *funcObject, w http.ResponseWriter, r *http.Request) {
-				exec(t, o, r, `UPDATE n SET v = 7`)
+			m := a
+			if name == "deadline" {
+				m = hasty
+			}
+			w := m.do(t, "x", "/fail", handlers{"/fail": func(o *funcObject, w http.ResponseWriter, r *http.Request) {
+				o.state.SQL().Exec(r.Context(), `UPDATE n SET v = 7`)
 				io.WriteString(w, "should not be seen")
 				c.fail(o, w, r)
 			}})
@@ -63,18 +68,13 @@ func TestFailedEventsCommitNothing(t *testing.T) {
 func TestAbortedHandlerAbortsTheConnection(t *testing.T) {
 	f := newFleet(t)
 	a := f.join("a")
-	defer func() {
-		if v := recover(); v != http.ErrAbortHandler {
-			t.Errorf("recovered %v", v)
-		}
-		if n := a.value(t, "x"); n != 0 {
-			t.Errorf("value %d", n)
-		}
-	}()
-	a.do(t, "x", "/abort", handlers{"/abort": func(o *funcObject, _ http.ResponseWriter, r *http.Request) {
+	w := a.do(t, "x", "/abort", handlers{"/abort": func(o *funcObject, _ http.ResponseWriter, r *http.Request) {
 		exec(t, o, r, `UPDATE n SET v = 7`)
 		panic(http.ErrAbortHandler)
 	}})
+	if n := a.value(t, "x"); w.Code != 0 || n != 0 {
+		t.Errorf("code %d, value %d", w.Code, n)
+	}
 }
 
 // TestReadsDoNotCreateObjects: what the constructor wrote on an object without
@@ -665,5 +665,53 @@ func TestSlowEventHoldsNobodyBack(t *testing.T) {
 	wg.Wait()
 	if n := a.value(t, "x"); n != 22 {
 		t.Errorf("value %d, want 22", n)
+	}
+}
+
+// TestBackgroundIsItsOwnCaller: a call that it makes while a later event of the
+// same object runs has nothing to do with that event.
+func TestBackgroundIsItsOwnCaller(t *testing.T) {
+	f := newFleet(t)
+	a := f.join("a")
+	writing, called := make(chan struct{}), make(chan struct{})
+	call := func(ctx context.Context, o *funcObject, name string) error {
+		ns := o.env.Namespace("Counter")
+		resp, err := ns.Get(ns.ID(name)).Do(httptest.NewRequestWithContext(ctx, "POST", "http://test/get", nil))
+		if err == nil {
+			resp.Body.Close()
+		}
+		return err
+	}
+	var stale context.Context
+	h := handlers{
+		"/start": func(o *funcObject, _ http.ResponseWriter, r *http.Request) {
+			exec(t, o, r, `UPDATE n SET v = 1`)
+			stale = r.Context()
+			o.env.Background(func(ctx context.Context) {
+				defer close(called)
+				<-writing
+				if err := call(ctx, o, "other"); err != nil {
+					t.Errorf("call of background work: %v", err)
+				}
+				if err := call(stale, o, "other"); err == nil {
+					t.Error("a call was made in the name of an event that is over")
+				}
+			})
+		},
+		"/fail": func(o *funcObject, _ http.ResponseWriter, r *http.Request) {
+			exec(t, o, r, `UPDATE n SET v = 2`)
+			close(writing)
+			<-called
+			panic("on purpose")
+		},
+	}
+	if w := a.do(t, "x", "/start", h); w.Code != 200 {
+		t.Fatal(w.Code)
+	}
+	if w := a.do(t, "x", "/fail", h); w.Code != 500 {
+		t.Fatal(w.Code)
+	}
+	if n := a.value(t, "x"); n != 1 {
+		t.Errorf("value %d: a failed event's write was committed by somebody else's call", n)
 	}
 }

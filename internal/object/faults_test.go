@@ -54,9 +54,9 @@ func TestCutAnswers(t *testing.T) {
 				a.settled(t, f)
 				hook := times(1, c.match, cut)
 				if c.before {
-					a.faults.before = hook
+					a.faults.setBefore(hook)
 				} else {
-					a.faults.after = hook
+					a.faults.setAfter(hook)
 				}
 				if w := a.do(t, "x", "/add", nil); w.Code != c.status {
 					t.Errorf("status %d, want %d: %s", w.Code, c.status, w.Body)
@@ -80,7 +80,7 @@ func TestStoreStaysAway(t *testing.T) {
 	a.do(t, "x", "/add", nil)
 	a.settled(t, f)
 	var away atomic.Bool
-	a.faults.before = func(stmts []libsql.Statement) error {
+	a.faults.setBefore(func(stmts []libsql.Statement) error {
 		if isCommit(stmts) {
 			away.Store(true)
 		}
@@ -88,14 +88,14 @@ func TestStoreStaysAway(t *testing.T) {
 			return lost()
 		}
 		return nil
-	}
+	})
 	if w := a.do(t, "x", "/add", nil); w.Code != 504 || w.Header().Get("Dwk-Outcome") != "unknown" {
 		t.Fatalf("commit: %d %v", w.Code, w.Header())
 	}
 	if w := a.do(t, "x", "/add", nil); w.Code != 503 || w.Header().Get("Retry-After") == "" {
 		t.Fatalf("acquire: %d %v", w.Code, w.Header())
 	}
-	a.faults.before = nil
+	a.faults.setBefore(nil)
 	if n := a.value(t, "x"); n != 1 {
 		t.Fatalf("value %d, want 1", n)
 	}
@@ -109,7 +109,7 @@ func TestLateCommitIsFenced(t *testing.T) {
 	a.do(t, "x", "/add", nil)
 	a.settled(t, f)
 	var late []libsql.Statement
-	a.faults.before = times(1, isCommit, func(stmts []libsql.Statement) error { late = stmts; return lost() })
+	a.faults.setBefore(times(1, isCommit, func(stmts []libsql.Statement) error { late = stmts; return lost() }))
 	if w := a.do(t, "x", "/add", nil); w.Code != 503 {
 		t.Fatalf("commit that was not executed: %d", w.Code)
 	}
@@ -128,13 +128,13 @@ func TestChecksumsDoNotIdentifyACommit(t *testing.T) {
 	a, b := f.join("a"), f.join("b")
 	a.do(t, "x", "/add", nil)
 	a.settled(t, f)
-	a.faults.before = times(1, isCommit, func([]libsql.Statement) error {
+	a.faults.setBefore(times(1, isCommit, func([]libsql.Statement) error {
 		f.endLease("x")
 		if w := b.do(t, "x", "/add", nil); w.Code != 200 {
 			t.Errorf("the other replica's add: %d %s", w.Code, w.Body)
 		}
 		return lost()
-	})
+	}))
 	if w := a.do(t, "x", "/add", nil); w.Code != 503 {
 		t.Fatalf("the doubtful add: %d, want 503: it was the other's that was applied", w.Code)
 	}
@@ -260,12 +260,12 @@ func TestLostLeaseEndsTheEvent(t *testing.T) {
 	a.do(t, "x", "/add", nil)
 	a.settled(t, f)
 	var away atomic.Bool
-	a.faults.before = func([]libsql.Statement) error {
+	a.faults.setBefore(func([]libsql.Statement) error {
 		if away.Load() {
 			return lost()
 		}
 		return nil
-	}
+	})
 	h := handlers{"/long": func(o *funcObject, w http.ResponseWriter, r *http.Request) {
 		o.state.SQL().Exec(r.Context(), `UPDATE n SET v = 7`)
 		away.Store(true)
@@ -333,14 +333,14 @@ func TestResolvedCommitIsNotTheHead(t *testing.T) {
 		<-goOn
 		http.NewResponseController(w).Flush() // so that what waits is not in the same commit
 	}}
-	a.faults.after = times(1, isCommit, func([]libsql.Statement) error {
+	a.faults.setAfter(times(1, isCommit, func([]libsql.Statement) error {
 		f.endLease("x")
 		if w := b.do(t, "x", "/add", nil); w.Code != 200 || w.Body.String() != "3" {
 			t.Errorf("the other replica's add: %d %s", w.Code, w.Body)
 		}
 		b.settled(t, f)
 		return lost()
-	})
+	}))
 	var wg sync.WaitGroup
 	wg.Go(func() { a.do(t, "x", "/late", h) })
 	<-running

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -31,21 +32,33 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // and after; either may return an error in place of the answer.
 type faults struct {
 	kv.DB
+	mu sync.Mutex
 	// before and after may be nil. They see the statements of a batch.
-	before, after func(stmts []libsql.Statement) error
+	before, after hook
 	trips         atomic.Int64
+}
+
+type hook = func(stmts []libsql.Statement) error
+
+func (f *faults) setBefore(h hook) { f.mu.Lock(); defer f.mu.Unlock(); f.before = h }
+func (f *faults) setAfter(h hook)  { f.mu.Lock(); defer f.mu.Unlock(); f.after = h }
+func (f *faults) hooks() (before, after hook) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.before, f.after
 }
 
 func (f *faults) Batch(ctx context.Context, mode libsql.Mode, stmts ...libsql.Statement) ([]libsql.Result, error) {
 	f.trips.Add(1)
-	if f.before != nil {
-		if err := f.before(stmts); err != nil {
+	before, after := f.hooks()
+	if before != nil {
+		if err := before(stmts); err != nil {
 			return nil, err
 		}
 	}
 	res, err := f.DB.Batch(ctx, mode, stmts...)
-	if err == nil && f.after != nil {
-		if err := f.after(stmts); err != nil {
+	if err == nil && after != nil {
+		if err := after(stmts); err != nil {
 			return nil, err
 		}
 	}
@@ -215,8 +228,17 @@ func (m *member) do(t *testing.T, name, path string, h handlers) *httptest.Respo
 	return m.doContext(t.Context(), name, path, h)
 }
 
-func (m *member) doContext(ctx context.Context, name, path string, h handlers) *httptest.ResponseRecorder {
-	w := httptest.NewRecorder()
+// doContext is do with a context. An aborted connection has the code 0.
+func (m *member) doContext(ctx context.Context, name, path string, h handlers) (w *httptest.ResponseRecorder) {
+	w = httptest.NewRecorder()
+	defer func() {
+		if v := recover(); v != nil {
+			if v != http.ErrAbortHandler {
+				panic(v)
+			}
+			w.Code = 0
+		}
+	}()
 	r := httptest.NewRequestWithContext(context.WithValue(ctx, handlersKey{}, h), "POST", "http://test"+path, nil)
 	ns := m.Namespace("Counter")
 	ns.Get(ns.ID(name)).ServeHTTP(w, r)

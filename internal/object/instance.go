@@ -116,12 +116,22 @@ func (i *instance) flush() error {
 	return i.a.flush(ev)
 }
 
-// callOut prepares a call to something that is not part of the event's commit:
-// what precedes it becomes durable first. Outside of events it does nothing.
-func (i *instance) callOut() (*event, error) {
+// A callOut prepares a call, made with a context, to something that is not part
+// of the caller's event: what precedes it becomes durable first. It returns the
+// event that calls, or nil when none does.
+type callOut func(ctx context.Context) (*event, error)
+
+func (i *instance) callOut(ctx context.Context) (*event, error) {
 	ev := i.current()
-	if ev == nil {
-		return nil, nil
+	from, ok := ctx.Value(eventKey{}).(*event)
+	switch {
+	case ctx.Value(backgroundKey{}) != nil || ev == nil && !ok:
+		return nil, nil // work that an earlier event left behind is its own caller
+	case ok && from.actor == i.a && from != ev:
+		return nil, durable.ErrRevoked
+	case ev == nil:
+		return from, nil
 	}
+	// Whatever context a handler uses, it calls from its event.
 	return ev, i.flush()
 }

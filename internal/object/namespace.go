@@ -21,7 +21,7 @@ import (
 func (r *Runtime) Namespace(class string) durable.Namespace { return r.namespace(class, nil) }
 
 // namespace is Namespace for a caller whose own event is prepared by callOut.
-func (r *Runtime) namespace(class string, callOut func() (*event, error)) durable.Namespace {
+func (r *Runtime) namespace(class string, callOut callOut) durable.Namespace {
 	if _, ok := r.classes[class]; !ok {
 		panic(fmt.Sprintf("object class %q is not brought by any mounted application", class))
 	}
@@ -31,21 +31,19 @@ func (r *Runtime) namespace(class string, callOut func() (*event, error)) durabl
 type namespace struct {
 	rt      *Runtime
 	class   string
-	callOut func() (*event, error)
+	callOut callOut
 }
 
 func (n namespace) ID(name string) durable.ID      { return durable.IDFromName(name) }
 func (n namespace) UniqueID() durable.ID           { return durable.NewUniqueID() }
 func (n namespace) Get(id durable.ID) durable.Stub { return stub{n, id} }
 
-// chainKey is the context key of the objects that wait for a call.
-type chainKey struct{}
-
-// withChain returns the context of an event's handler: a request made with it
-// is known to come from this object.
-func withChain(ctx context.Context, ev *event) context.Context {
-	return context.WithValue(ctx, chainKey{}, ev.path())
-}
+// eventKey is the context key of the event in whose handler a call is made, and
+// backgroundKey marks the contexts of background work.
+type (
+	eventKey      struct{}
+	backgroundKey struct{}
+)
 
 // path is the event's chain and its own object.
 func (e *event) path() []key { return append(slices.Clip(e.chain), key{e.actor.class, e.actor.id}) }
@@ -73,15 +71,16 @@ func (s stub) Do(r *http.Request) (*http.Response, error) {
 	if s.id.IsZero() {
 		return nil, errors.New("the zero ID names no object")
 	}
-	chain, _ := ctx.Value(chainKey{}).([]key)
+	caller, _ := ctx.Value(eventKey{}).(*event)
 	if s.ns.callOut != nil {
-		caller, err := s.ns.callOut()
-		if err != nil {
+		var err error
+		if caller, err = s.ns.callOut(ctx); err != nil {
 			return nil, err
 		}
-		if caller != nil {
-			chain = caller.path()
-		}
+	}
+	var chain []key
+	if caller != nil {
+		chain = caller.path()
 	}
 	if slices.Contains(chain, k) {
 		return nil, fmt.Errorf("%w: object %s/%s is already part of this call", durable.ErrCycle, k.class, k.id)
@@ -119,7 +118,7 @@ func (s stub) spool(r *http.Request) (*spool.Spool, error) {
 		return nil, fmt.Errorf("request body of %d bytes, at most %d: %w", r.ContentLength, cfg.BodyLimit, durable.ErrTooLarge)
 	}
 	b, err := spool.Fill(spool.Config{Memory: cfg.Buffer, Limit: cfg.BodyLimit, Dir: cfg.Dir}, r.Body)
-	if errors.Is(err, spool.ErrLimit) {
+	if tooLong := (*http.MaxBytesError)(nil); errors.Is(err, spool.ErrLimit) || errors.As(err, &tooLong) {
 		return nil, fmt.Errorf("request body: %w: %w", durable.ErrTooLarge, err)
 	}
 	if err != nil {
@@ -164,6 +163,12 @@ func (e *event) await(r *http.Request) (*http.Response, error) {
 
 // ServeHTTP implements durable.Stub.
 func (s stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Body != nil && r.Body != http.NoBody {
+		// A client may be slow, within reason. Not every writer has a deadline.
+		rc := http.NewResponseController(w)
+		_ = rc.SetReadDeadline(clock.Now().Add(s.ns.rt.cfg.bodyTime(r.ContentLength)))
+		defer rc.SetReadDeadline(time.Time{}) //nolint:errcheck // as above
+	}
 	resp, err := s.Do(r)
 	if err != nil {
 		WriteError(w, err)

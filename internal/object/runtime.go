@@ -48,6 +48,17 @@ type Config struct {
 	Mirror mirror.Config
 }
 
+// minRate is the least rate of a request's body, in bytes a second.
+const minRate = 16 << 10
+
+// bodyTime is how long a request's body of n bytes may take; -1 is unknown.
+func (c Config) bodyTime(n int64) time.Duration {
+	if n < 0 || n > c.BodyLimit {
+		n = c.BodyLimit
+	}
+	return c.EventTimeout + time.Duration(n/minRate)*time.Second
+}
+
 // A Class is a registered object class.
 type Class struct {
 	New durable.Class

@@ -123,7 +123,8 @@ func TestNoStatementScansATable(t *testing.T) {
 	f := newFleet(t)
 	rec := &recorder{seen: map[string]libsql.Statement{}}
 	a, b := f.join("a", shortTTL), f.join("b")
-	a.faults.before, b.faults.before = rec.note, rec.note
+	a.faults.setBefore(rec.note)
+	b.faults.setBefore(rec.note)
 	exerciseEverything(t, f, a, b)
 	if len(rec.seen) < 10 {
 		t.Fatalf("only %d statements seen", len(rec.seen))
@@ -151,18 +152,17 @@ func exerciseEverything(t *testing.T, f *fleet, a, b *member) {
 	b.do(t, "x", "/get", nil)
 	b.do(t, "x", "/add", nil)
 	// A commit whose answer is lost is resolved.
-	note, once := a.faults.before, sync.Once{}
-	a.faults.after = func(stmts []libsql.Statement) (err error) {
+	var once sync.Once
+	a.faults.setAfter(func(stmts []libsql.Statement) (err error) {
 		if isCommit(stmts) {
 			once.Do(func() { err = lost() })
 		}
 		return err
-	}
+	})
 	if w := a.do(t, "x", "/add", nil); w.Code != 200 {
 		t.Fatalf("resolved commit: %d %s", w.Code, w.Body)
 	}
-	a.faults.after = nil
-	a.faults.before = note
+	a.faults.setAfter(nil)
 	// A kept lease is confirmed and extended.
 	a.do(t, "x", "/slow", handlers{"/slow": func(o *funcObject, w http.ResponseWriter, r *http.Request) {
 		var wg sync.WaitGroup

@@ -23,11 +23,3 @@
 // empty segments, encoded slashes and backslashes reach mounted handlers as
 // they are, and no static file has them.
 package server
-
-// Names of log records.
-const (
-	EventRequest        = "http.request"
-	EventPanic          = "http.panic"
-	EventStoreFailed    = "probe.store.failed"
-	EventStoreRecovered = "probe.store.recovered"
-)

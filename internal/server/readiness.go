@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/davidwkeith/dwk/internal/clock"
+	"github.com/davidwkeith/dwk/internal/event"
 )
 
 // A State is a phase of a replica's life.
@@ -182,8 +183,8 @@ func (r *Readiness) record(c *checked, at time.Time, err error) {
 	c.mu.Unlock()
 	switch {
 	case was == nil && err != nil:
-		r.log.Warn(EventStoreFailed, "store", c.Name, "error", err)
+		r.log.Warn(event.ProbeStoreFailed, "store", c.Name, "error", err)
 	case was != nil && err == nil:
-		r.log.Info(EventStoreRecovered, "store", c.Name)
+		r.log.Info(event.ProbeStoreRecovered, "store", c.Name)
 	}
 }

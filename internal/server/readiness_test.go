@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"github.com/davidwkeith/dwk/internal/event"
 	"log/slog"
 	"strings"
 	"sync"
@@ -148,7 +149,7 @@ func TestReadinessLogs(t *testing.T) {
 	for _, err := range []error{nil, errors.New("a"), errors.New("b"), nil, nil} {
 		r.Observe("db", err)
 	}
-	if s := log.String(); strings.Count(s, EventStoreFailed) != 1 || strings.Count(s, EventStoreRecovered) != 1 {
+	if s := log.String(); strings.Count(s, event.ProbeStoreFailed) != 1 || strings.Count(s, event.ProbeStoreRecovered) != 1 {
 		t.Error(s)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/davidwkeith/dwk/internal/clock"
+	"github.com/davidwkeith/dwk/internal/event"
 )
 
 const (
@@ -86,7 +87,7 @@ func (s *shell) run(w *response, r *http.Request, next func(*response, *http.Req
 			abort = true
 			return
 		}
-		s.log.ErrorContext(r.Context(), EventPanic, "request_id", RequestID(r.Context()), "mount", w.mount,
+		s.log.ErrorContext(r.Context(), event.HTTPPanicked, "request_id", RequestID(r.Context()), "mount", w.mount,
 			"panic", cut(fmt.Sprint(v)), "stack", string(debug.Stack()))
 		if w.status != 0 || w.hijacked {
 			abort = true
@@ -119,7 +120,7 @@ func (s *shell) access(ctx context.Context, w *response, a Access, path string, 
 	if abort {
 		attrs = append(attrs, slog.Bool("aborted", true))
 	}
-	s.log.LogAttrs(ctx, level, EventRequest, attrs...)
+	s.log.LogAttrs(ctx, level, event.HTTPRequest, attrs...)
 }
 
 func validRequestID(id string) bool {

@@ -17,6 +17,27 @@ import (
 // error the mirror has been discarded: the error wraps [ErrDiverged] when the
 // entries are to blame, and always [ErrDiscarded].
 func (m *Mirror) Apply(entries ...[]byte) error {
+	sources := make([]source, len(entries))
+	for i, entry := range entries {
+		sources[i] = func(again bool) *decoder {
+			d := decodeBytes(entry)
+			d.unchecked = again
+			return d
+		}
+	}
+	return m.applyAll(sources...)
+}
+
+// ApplyFrom is Apply for one entry of size bytes that is read from r, twice. It
+// takes no more memory for a large entry than for a small one.
+func (m *Mirror) ApplyFrom(r io.ReaderAt, size int64) error {
+	return m.applyAll(func(bool) *decoder { return decodeFrom(io.NewSectionReader(r, 0, size)) })
+}
+
+// A source begins to read an entry, perhaps again after it has been verified.
+type source func(again bool) *decoder
+
+func (m *Mirror) applyAll(entries ...source) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(entries) == 0 {
@@ -58,70 +79,90 @@ func mismatch(format string, args ...any) error {
 }
 
 // apply verifies and writes one entry.
-func (m *Mirror) apply(f *os.File, entry []byte) error {
-	h, err := parseHeader(entry)
+func (m *Mirror) apply(f *os.File, entry source) error {
+	d := entry(false)
+	defer d.release()
+	if err := d.header(); err != nil {
+		return err
+	}
+	if err := m.follows(d.h); err != nil {
+		return err
+	}
+	h, err := m.verify(f, d)
 	if err != nil {
 		return err
 	}
-	if err := m.follows(h); err != nil {
-		return err
+	again := entry(true)
+	defer again.release()
+	if err := writePages(f, again, h); err != nil {
+		return fmt.Errorf("write database: %w", err)
 	}
+	m.pos, m.pageSize, m.pages = h.After(), h.PageSize, h.Pages
+	return nil
+}
+
+// verify reads an entry to its end, against itself and against the database.
+func (m *Mirror) verify(f *os.File, d *decoder) (Header, error) {
 	old := m.pages
-	if h.Snapshot() {
+	if d.h.Snapshot() {
 		old = 0
 	}
 	var (
 		buf   = getBuffer()
-		prev  = buf[:h.PageSize]
+		prev  = buf[:d.h.PageSize]
 		sum   = m.pos.Checksum
 		added uint32 // pages beyond old
-		lock  = lockPage(h.PageSize)
+		lock  = lockPage(d.h.PageSize)
 	)
 	defer putBuffer(buf)
 	take := func(pgno uint32) error {
-		if _, err := f.ReadAt(prev, int64(pgno-1)*int64(h.PageSize)); err != nil {
+		if _, err := f.ReadAt(prev, int64(pgno-1)*int64(len(prev))); err != nil {
 			return fmt.Errorf("read old page %d: %w", pgno, err)
 		}
 		sum = addPage(sum, pageSum(pgno, prev))
 		return nil
 	}
-	if h, err = verifyEntry(entry, func(pgno uint32, page []byte) error {
-		if pgno == 1 {
-			if err := checkFirstPage(page); err != nil {
-				return err
+	for {
+		p, err := d.next()
+		if err != nil {
+			return d.h, err
+		}
+		if p.pgno == 0 {
+			break
+		}
+		if p.pgno == 1 {
+			if err := checkFirstPage(p.page); err != nil {
+				return d.h, err
 			}
 		}
-		if pgno > old {
+		if p.pgno > old {
 			added++
-		} else if err := take(pgno); err != nil {
-			return err
+		} else if err := take(p.pgno); err != nil {
+			return d.h, err
 		}
-		sum = addPage(sum, pageSum(pgno, page))
-		return nil
-	}); err != nil {
-		return err
+		if !d.h.Snapshot() {
+			sum = addPage(sum, pageSum(p.pgno, p.page))
+		}
 	}
-	if !h.Snapshot() {
-		// The sum does not see pages that are missing at the end.
-		if want := pagesBetween(old, h.Pages, lock); added != want {
-			return mismatch("it has %d of %d new pages", added, want)
-		}
-		for pgno := h.Pages + 1; pgno <= old; pgno++ {
-			if pgno != lock {
-				if err := take(pgno); err != nil {
-					return err
-				}
+	h := d.h
+	if h.Snapshot() {
+		return h, nil
+	}
+	// The sum does not see pages that are missing at the end.
+	if want := pagesBetween(old, h.Pages, lock); added != want {
+		return h, mismatch("it has %d of %d new pages", added, want)
+	}
+	for pgno := h.Pages + 1; pgno <= old; pgno++ {
+		if pgno != lock {
+			if err := take(pgno); err != nil {
+				return h, err
 			}
 		}
-		if sum != h.Post {
-			return mismatch("the database would be at %016x, want %016x", sum, h.Post)
-		}
 	}
-	if err := writePages(f, entry, h); err != nil {
-		return fmt.Errorf("write database: %w", err)
+	if sum != h.Post {
+		return h, mismatch("the database would be at %016x, want %016x", sum, h.Post)
 	}
-	m.pos, m.pageSize, m.pages = h.After(), h.PageSize, h.Pages
-	return nil
+	return h, nil
 }
 
 // follows checks that an entry can be applied at the mirror's position.
@@ -181,30 +222,26 @@ const (
 )
 
 // writePages writes the pages of a verified entry.
-func writePages(f *os.File, entry []byte, h Header) error {
+func writePages(f *os.File, entry *decoder, h Header) error {
+	if err := entry.header(); err != nil {
+		return err
+	}
 	if h.Snapshot() {
 		if err := f.Truncate(0); err != nil {
 			return err
 		}
 	}
-	buf := getBuffer()
-	defer putBuffer(buf)
-	page := buf[:h.PageSize]
-	for pos := ltxHeaderSize; ; {
-		fr, err := nextFrame(entry, pos, h.PageSize)
+	for {
+		p, err := entry.next()
 		if err != nil {
 			return err
 		}
-		if fr.size == 0 {
+		if p.pgno == 0 {
 			break
 		}
-		if err := fr.decompress(page); err != nil {
+		if _, err := f.WriteAt(p.page, int64(p.pgno-1)*int64(h.PageSize)); err != nil {
 			return err
 		}
-		if _, err := f.WriteAt(page, int64(fr.pgno-1)*int64(h.PageSize)); err != nil {
-			return err
-		}
-		pos += fr.size
 	}
 	return f.Truncate(int64(h.Pages) * int64(h.PageSize))
 }

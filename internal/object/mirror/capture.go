@@ -5,20 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/davidwkeith/dwk/internal/clock"
 	sqlite3 "modernc.org/sqlite/lib"
 )
-
-// An Entry is what changed between two positions, ready for the object's log.
-type Entry struct {
-	Pre, Post Position
-	// Data is an LTX file.
-	Data []byte
-	// PageSize and Pages describe the database after the entry.
-	PageSize, Pages uint32
-}
 
 // A capture is what an Entry was made of.
 type capture struct {
@@ -31,8 +23,9 @@ type capture struct {
 // entry, or nil when nothing was. The first entry of a database is a complete
 // snapshot. It may be called again, and while queries are being read.
 //
-// It fails with [ErrOpenTx] within a transaction and with [ErrEntryTooLarge],
-// both of which leave the changes as they are. When the WAL is not what SQLite
+// It fails with [ErrOpenTx] within a transaction, with [ErrEntryTooLarge] and
+// when a large entry cannot be written to the local disk, all of which leave
+// the changes as they are. When the WAL is not what SQLite
 // says, the mirror is discarded and the error wraps [ErrCapture].
 func (m *Mirror) Capture() (*Entry, error) {
 	m.mu.Lock()
@@ -94,7 +87,7 @@ func (m *Mirror) capture(frames int) (*Entry, error) {
 		return nil, m.discardFor(ErrCapture, err)
 	}
 	e, err := m.encode(c)
-	if errors.Is(err, ErrEntryTooLarge) {
+	if _, onDisk := errors.AsType[spillError](err); onDisk || errors.Is(err, ErrEntryTooLarge) {
 		return nil, err
 	} else if err != nil {
 		return nil, m.discardFor(ErrCapture, err)
@@ -144,31 +137,51 @@ func (m *Mirror) unchanged() error {
 
 // encode makes the entry of a capture, and completes the capture.
 func (m *Mirror) encode(c *capture) (*Entry, error) {
-	h := Header{
-		PageSize: m.pageSize, Pages: c.end.pages, MinTXID: c.post.TXID, MaxTXID: c.post.TXID,
-		Timestamp: clock.UnixMilli(), Pre: m.pos.Checksum,
-	}
 	numbers, err := m.changed(c)
 	if err != nil {
 		return nil, err
 	}
+	out := &spill{dir: filepath.Dir(m.path), limit: m.cfg.EntryMemory}
+	out.memory = make(appender, 0, min(int64(len(numbers))*int64(m.pageSize)/2+512, out.limit, 1<<16))
+	if err := m.encodeTo(out, c, numbers); err != nil {
+		out.close() //nolint:errcheck // the error above matters
+		return nil, err
+	}
+	e := &Entry{Pre: m.pos, Post: c.post, Data: out.memory, file: out.file, PageSize: m.pageSize, Pages: c.end.pages}
+	if e.Size = int64(len(e.Data)); e.file != nil {
+		info, err := e.file.Stat()
+		if err != nil {
+			out.close() //nolint:errcheck // the error above matters
+			return nil, spillError{err}
+		}
+		e.Size = info.Size()
+	}
+	return e, nil
+}
+
+// encodeTo writes the entry of a capture and finds its checksums.
+func (m *Mirror) encodeTo(out *spill, c *capture, numbers []uint32) error {
+	h := Header{
+		PageSize: m.pageSize, Pages: c.end.pages, MinTXID: c.post.TXID, MaxTXID: c.post.TXID,
+		Timestamp: clock.UnixMilli(), Pre: m.pos.Checksum,
+	}
 	if m.pages == 0 {
 		h.MinTXID = 1
 	}
-	out := make(appender, 0, min(int64(len(numbers))*int64(m.pageSize)/2+512, 1<<16))
-	enc := newEncoder(&out)
+	enc := newEncoder(out)
 	defer enc.release()
 	if err := enc.header(h); err != nil {
-		return nil, err
+		return err
 	}
 	buf := getBuffer()
 	defer putBuffer(buf)
 	page := buf[:m.pageSize]
 	sum := checksumFlag | m.pos.Checksum
+	var err error
 	for _, pgno := range numbers {
 		if pgno <= m.pages {
 			if sum, err = m.takeOut(sum, pgno, page); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		w, ok := c.pages[pgno]
@@ -179,7 +192,7 @@ func (m *Mirror) encode(c *capture) (*Entry, error) {
 			_, err = m.db.ReadAt(page, int64(pgno-1)*int64(m.pageSize))
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read page %d: %w", pgno, err)
+			return fmt.Errorf("read page %d: %w", pgno, err)
 		}
 		s := pageSum(pgno, page)
 		sum = addPage(sum, s)
@@ -188,10 +201,10 @@ func (m *Mirror) encode(c *capture) (*Entry, error) {
 			c.pages[pgno] = w
 		}
 		if err := enc.page(pgno, page); err != nil {
-			return nil, err
+			return err
 		}
 		if enc.n > m.cfg.MaxEntry {
-			return nil, ErrEntryTooLarge
+			return ErrEntryTooLarge
 		}
 	}
 	lock := lockPage(m.pageSize)
@@ -200,17 +213,17 @@ func (m *Mirror) encode(c *capture) (*Entry, error) {
 			continue
 		}
 		if sum, err = m.takeOut(sum, pgno, page); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if err := enc.close(sum); err != nil {
-		return nil, err
+		return err
 	}
 	if enc.n > m.cfg.MaxEntry {
-		return nil, ErrEntryTooLarge
+		return ErrEntryTooLarge
 	}
 	c.post.Checksum = sum
-	return &Entry{Pre: m.pos, Post: c.post, Data: out, PageSize: m.pageSize, Pages: c.end.pages}, nil
+	return out.flush()
 }
 
 // changed returns the numbers of the pages that belong into the entry of c.
@@ -291,6 +304,24 @@ func (m *Mirror) checkpoint() {
 	}
 	m.end = walEnd{pages: m.pages}
 	clear(m.inWAL)
+}
+
+// Empty moves the position to a later commit that left no database, as a
+// deletion does. Changes since the last Confirm are undone. Like Apply it may
+// follow an error that wraps [ErrDiscarded], and ends with such an error.
+func (m *Mirror) Empty(txid uint64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.lost == nil && txid <= m.pos.TXID {
+		return fmt.Errorf("empty at commit %d from %s", txid, m.pos)
+	}
+	m.lost = nil
+	m.epoch++
+	if err := m.discard(); err != nil {
+		return m.discardFor(ErrDiscarded, err)
+	}
+	m.pos.TXID = txid
+	return nil
 }
 
 // Advance moves the position to a later commit that changed no page. Nothing

@@ -67,15 +67,20 @@ func (e *encoder) page(pgno uint32, page []byte) error {
 	if err != nil || size == 0 {
 		return fmt.Errorf("compress page %d: %w", pgno, err)
 	}
+	return e.compressed(pgno, page, e.block[:size])
+}
+
+// compressed is page with the page's compressed bytes given.
+func (e *encoder) compressed(pgno uint32, page, block []byte) error {
 	offset := e.n
 	e.buf = binary.BigEndian.AppendUint32(e.buf[:0], pgno)
 	e.buf = binary.BigEndian.AppendUint16(e.buf, ltxFlagSize)
-	e.buf = binary.BigEndian.AppendUint32(e.buf, uint32(size))
+	e.buf = binary.BigEndian.AppendUint32(e.buf, uint32(len(block)))
 	if err := e.write(e.buf); err != nil {
 		return err
 	}
 	e.crc = crc64.Update(e.crc, crcTable, page)
-	if err := e.writeRaw(e.block[:size]); err != nil {
+	if err := e.writeRaw(block); err != nil {
 		return err
 	}
 	e.index = binary.AppendUvarint(e.index, uint64(pgno))

@@ -80,11 +80,9 @@ func (h Header) appendTo(b []byte) []byte {
 	return append(b, make([]byte, ltxHeaderSize-48)...) // WAL position, salts, node
 }
 
-// parseHeader checks and decodes the first bytes of an entry.
+// parseHeader checks and decodes the first bytes of an entry. Post is not among
+// them.
 func parseHeader(b []byte) (Header, error) {
-	if len(b) < ltxHeaderSize+ltxPageHeaderSize+ltxTrailerSize {
-		return Header{}, badEntry("%d bytes are too few", len(b))
-	}
 	if string(b[:4]) != ltxMagic {
 		return Header{}, badEntry("no LTX file")
 	}
@@ -95,7 +93,6 @@ func parseHeader(b []byte) (Header, error) {
 		MaxTXID:   binary.BigEndian.Uint64(b[24:]),
 		Timestamp: int64(binary.BigEndian.Uint64(b[32:])),
 		Pre:       binary.BigEndian.Uint64(b[40:]),
-		Post:      binary.BigEndian.Uint64(b[len(b)-ltxTrailerSize:]),
 	}
 	switch flags := binary.BigEndian.Uint32(b[4:]); {
 	case flags != 0:
@@ -108,8 +105,6 @@ func parseHeader(b []byte) (Header, error) {
 		return h, badEntry("TXIDs %d to %d", h.MinTXID, h.MaxTXID)
 	case h.Snapshot() && h.Pre != 0, !h.Snapshot() && h.Pre&checksumFlag == 0:
 		return h, badEntry("checksum before is %016x", h.Pre)
-	case h.Post&checksumFlag == 0:
-		return h, badEntry("checksum after is %016x", h.Post)
 	}
 	return h, nil
 }

@@ -13,6 +13,7 @@ const (
 	DefaultPageSize        = 4096
 	DefaultCacheBytes      = 200 << 10
 	DefaultMaxEntry        = 4 << 20
+	DefaultEntryMemory     = 1 << 20
 	DefaultCheckpointBytes = 1 << 20
 )
 
@@ -26,6 +27,9 @@ type Config struct {
 	CacheBytes int64
 	// MaxEntry is the largest entry that Capture returns, in bytes.
 	MaxEntry int64
+	// EntryMemory is the largest entry that Capture keeps in memory, in bytes;
+	// larger ones go to a file beside the database.
+	EntryMemory int64
 	// CheckpointBytes is the size of the WAL above which Confirm checkpoints.
 	CheckpointBytes int64
 	// MaxSize bounds the database, in bytes; 0 is no bound but SQLite's.
@@ -44,6 +48,7 @@ func (c Config) WithDefaults() Config {
 	}
 	set(&c.CacheBytes, DefaultCacheBytes)
 	set(&c.MaxEntry, DefaultMaxEntry)
+	set(&c.EntryMemory, DefaultEntryMemory)
 	set(&c.CheckpointBytes, DefaultCheckpointBytes)
 	return c
 }
@@ -53,7 +58,7 @@ func (c Config) Validate() error {
 	if c.PageSize != 0 && !validPageSize(uint32(c.PageSize)) {
 		return fmt.Errorf("page size %d is not a power of two from %d to %d", c.PageSize, minPageSize, maxPageSize)
 	}
-	if c.CacheBytes < 0 || c.MaxEntry < 0 || c.CheckpointBytes < 0 || c.MaxSize < 0 {
+	if c.CacheBytes < 0 || c.MaxEntry < 0 || c.EntryMemory < 0 || c.CheckpointBytes < 0 || c.MaxSize < 0 {
 		return errors.New("a size of the mirror is negative")
 	}
 	return nil
