@@ -3,6 +3,7 @@ package durable
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"io"
 	"iter"
 	"time"
@@ -35,54 +36,88 @@ type BatchResult struct {
 	Rows []Row
 }
 
-// A Bucket stores bodies by key. It is read-after-write.
+// ErrInvalid: a bucket refuses a key, metadata or an option.
+var ErrInvalid = errors.New("invalid argument")
+
+// A Bucket stores bodies by key. It is read-after-write, and a body is never
+// seen with the facts of another one.
+//
+// A key is UTF-8 of at most 1,024 bytes: segments separated by single slashes,
+// none of them "." or "..", without NUL. Some stores cannot hold a key and
+// another below it, such as a and a/b, at the same time; they refuse the second
+// with [ErrInvalid].
 type Bucket interface {
-	// Put streams body into the key. It never holds a whole body in memory.
+	// Put streams body into the key. It never holds a whole body in memory, and
+	// a body that cannot be read to its end changes nothing. Of several puts of
+	// one key at the same time the last one to end stays. The info may lack
+	// Uploaded.
 	Put(ctx context.Context, key string, body io.Reader, opts PutOptions) (ObjectInfo, error)
-	// Get returns the body from the range's start on. The caller closes it.
+	// Get returns the chosen part of the body, or [ErrNotFound]. The info is of
+	// the whole body. ctx bounds the reading too; the caller closes the body.
 	Get(ctx context.Context, key string, opts GetOptions) (io.ReadCloser, ObjectInfo, error)
+	// Head returns what Get does without the body.
 	Head(ctx context.Context, key string) (ObjectInfo, error)
 	// Delete removes the key; it is no error when there is none.
 	Delete(ctx context.Context, key string) error
+	// List returns a page of the keys, in the order of their bytes.
 	List(ctx context.Context, opts ListOptions) (Listing, error)
 }
 
 // PutOptions are the facts stored beside a body, and a condition.
 type PutOptions struct {
+	// ContentType is at most 256 bytes of printable ASCII; empty means
+	// application/octet-stream.
 	ContentType string
-	Metadata    map[string]string
-	// IfAbsent has Put fail with [ErrPrecondition] when the key exists.
+	// Metadata has names of letters, digits, '-' and '_', which come back in
+	// lower case, and values of any Unicode text. Together they take at most
+	// 2 KiB, where a byte of a value that is not printable ASCII, and '%', counts
+	// three times.
+	Metadata map[string]string
+	// IfAbsent has Put fail with [ErrPrecondition] when the key exists. Of
+	// several such puts at the same time exactly one succeeds.
 	IfAbsent bool
 }
 
-// GetOptions choose a part of a body.
+// GetOptions choose a part of a body, in bytes.
 type GetOptions struct {
+	// Offset is where the part begins; a negative one counts from the end. At or
+	// after the end the part is empty; before the beginning it is the beginning.
 	Offset int64
-	// Length is the number of bytes wanted; 0 means to the end.
+	// Length is the number of bytes wanted; 0 means to the end. There may be
+	// fewer.
 	Length int64
 }
 
 // ListOptions choose what List returns.
 type ListOptions struct {
-	Prefix    string
+	// Prefix is what the keys begin with. It need not end at a slash.
+	Prefix string
+	// Delimiter, when it is not empty, has keys that contain it after the prefix
+	// listed once for each common beginning up to it, as one of Prefixes.
 	Delimiter string
-	Cursor    string
-	// Limit bounds the keys and prefixes of a page; 0 means 1,000.
+	// Cursor is the one of the page before, with the same Prefix and Delimiter.
+	Cursor string
+	// Limit bounds the keys and prefixes of a page; 0 means 1,000, and so does
+	// more.
 	Limit int
 }
 
-// A Listing is one page of a bucket's keys, in order.
+// A Listing is one page of a bucket's keys. Keys and prefixes are in the order
+// of their bytes, each list and over the pages.
 type Listing struct {
+	// Objects have no ContentType and Metadata: [Bucket.Head] tells those.
 	Objects  []ObjectInfo
 	Prefixes []string
-	// Cursor continues the list; it is empty on the last page.
+	// Cursor continues the list; it is empty on the last page. Keys that come or
+	// go between the pages do not make it skip or repeat others.
 	Cursor string
 }
 
 // ObjectInfo describes a stored body.
 type ObjectInfo struct {
-	Key         string
-	Size        int64
+	Key  string
+	Size int64 // bytes
+	// ETag changes with the body. It has no quotes.
 	ETag        string
 	Uploaded    time.Time
 	ContentType string

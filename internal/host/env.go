@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/davidwkeith/dwk/durable"
@@ -35,10 +36,18 @@ func (e *env) Logger() *slog.Logger                     { return e.log }
 func (e *env) Background(work func(context.Context))    { e.r.objects.Background(work) }
 
 func (e *env) Database(name string) durable.Database { panic(e.missing("SQL database", name)) }
-func (e *env) Bucket(name string) durable.Bucket     { panic(e.missing("bucket", name)) }
-func (e *env) Queue(name string) durable.Queue       { panic(e.missing("queue", name)) }
-func (e *env) Cache(name string) durable.Cache       { panic(e.missing("cache", name)) }
-func (e *env) Secret(name string) string             { panic(e.missing("secret", name)) }
+
+// Bucket implements durable.Env.
+func (e *env) Bucket(name string) durable.Bucket {
+	if b := e.r.buckets[name]; b != nil && slices.Contains(e.app.Requires.Buckets, name) {
+		return b
+	}
+	panic(e.missing("bucket", name))
+}
+
+func (e *env) Queue(name string) durable.Queue { panic(e.missing("queue", name)) }
+func (e *env) Cache(name string) durable.Cache { panic(e.missing("cache", name)) }
+func (e *env) Secret(name string) string       { panic(e.missing("secret", name)) }
 
 func (e *env) missing(what, name string) string {
 	return fmt.Sprintf("application %s uses the %s %q without requiring it", e.app.Name, what, name)
@@ -53,8 +62,8 @@ func served(app durable.App) error {
 		what = "queues"
 	case len(app.Crons) > 0:
 		what = "schedules"
-	case len(r.Databases)+len(r.Buckets)+len(r.Caches)+len(r.Secrets) > 0:
-		what = "bindings"
+	case len(r.Databases)+len(r.Caches)+len(r.Secrets) > 0:
+		what = "SQL databases, caches and secrets"
 	default:
 		return nil
 	}

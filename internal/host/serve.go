@@ -65,6 +65,8 @@ type replica struct {
 	log  *slog.Logger
 
 	stores        *Stores
+	files         durable.Bucket            // the object store
+	buckets       map[string]durable.Bucket // the bindings
 	dir           *replicaDir
 	public, admin *server.Server
 	site          *server.Public
@@ -136,6 +138,29 @@ func (r *replica) openStores(ctx context.Context) error {
 		return err
 	}
 	r.log = r.log.With("store_id", store.ID)
+	return r.openBuckets(call, store.ID)
+}
+
+// openBuckets opens the object store and the bucket bindings.
+func (r *replica) openBuckets(ctx context.Context, storeID string) error {
+	files, err := openBucket(r.cfg.ObjectStoreURLOrDefault())
+	if err != nil {
+		return err
+	}
+	r.undo = append(r.undo, files.Close)
+	if err := claimBucket(ctx, files, storeID, r.stores.DB.String()); err != nil {
+		return fmt.Errorf("object store %s cannot be used: %w", r.cfg.ObjectStoreURLOrDefault(), err)
+	}
+	r.files, r.buckets = files, map[string]durable.Bucket{}
+	for _, c := range r.cfg.Buckets {
+		url, _ := r.cfg.BucketURL(c.Name)
+		b, err := openBucket(url)
+		if err != nil {
+			return fmt.Errorf("bucket %s: %w", c.Name, err)
+		}
+		r.undo = append(r.undo, b.Close)
+		r.buckets[c.Name] = b
+	}
 	return nil
 }
 
@@ -193,7 +218,7 @@ func (r *replica) mount() error {
 			return fmt.Errorf("application %s is mounted at %s and at %s: once is all", app.Name, at, m.Path)
 		}
 		mounted[app.Name] = m.Path
-		if err := served(app); err != nil {
+		if err := errors.Join(served(app), r.configured(app)); err != nil {
 			return err
 		}
 		settings, err := decodeSettings(app, m.Settings)
@@ -217,6 +242,21 @@ func (r *replica) mount() error {
 		mounts = append(mounts, server.Mount{Path: m.Path, Handler: withRequestID(h), BodyLimit: int64(r.cfg.Event.BodyLimit)})
 	}
 	return r.handlers(base, mounts)
+}
+
+// configured names the bindings that an application requires and the
+// configuration lacks.
+func (r *replica) configured(app durable.App) error {
+	var missing []string
+	for _, name := range app.Requires.Buckets {
+		if r.buckets[name] == nil {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("application %s requires buckets that are not configured: %s", app.Name, strings.Join(missing, ", "))
 }
 
 // withRequestID has the events of a request carry its id.

@@ -206,3 +206,18 @@ func TestReplicaDirsOfLivingProcessesStay(t *testing.T) {
 		}
 	}
 }
+
+func TestBucketOfAnotherStoreSetIsRefused(t *testing.T) {
+	first := testConfig(t, nil)
+	_, _, stop := serve(t, first)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	second := testConfig(t, map[string]any{"object_store.url": first.ObjectStoreURLOrDefault()})
+	refused(t, second, mode.ErrRefused, "belongs to store set")
+	// The first one's store set and bucket still go together.
+	_, _, stop = serve(t, first)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -2,6 +2,7 @@ package object
 
 import (
 	"context"
+	"io"
 	"net/http"
 
 	"github.com/davidwkeith/dwk/durable"
@@ -54,4 +55,49 @@ func (e *instanceEnv) Background(work func(context.Context)) {
 	if ev == nil {
 		e.Env.Background(work)
 	}
+}
+
+// Bucket implements durable.Env: each call is a call out.
+func (e *instanceEnv) Bucket(name string) durable.Bucket {
+	return gatedBucket{e.i, e.Env.Bucket(name)}
+}
+
+type gatedBucket struct {
+	i    *instance
+	next durable.Bucket
+}
+
+func (b gatedBucket) Put(ctx context.Context, key string, body io.Reader, opts durable.PutOptions) (durable.ObjectInfo, error) {
+	if _, err := b.i.callOut(ctx); err != nil {
+		return durable.ObjectInfo{}, err
+	}
+	return b.next.Put(ctx, key, body, opts)
+}
+
+func (b gatedBucket) Get(ctx context.Context, key string, opts durable.GetOptions) (io.ReadCloser, durable.ObjectInfo, error) {
+	if _, err := b.i.callOut(ctx); err != nil {
+		return nil, durable.ObjectInfo{}, err
+	}
+	return b.next.Get(ctx, key, opts)
+}
+
+func (b gatedBucket) Head(ctx context.Context, key string) (durable.ObjectInfo, error) {
+	if _, err := b.i.callOut(ctx); err != nil {
+		return durable.ObjectInfo{}, err
+	}
+	return b.next.Head(ctx, key)
+}
+
+func (b gatedBucket) Delete(ctx context.Context, key string) error {
+	if _, err := b.i.callOut(ctx); err != nil {
+		return err
+	}
+	return b.next.Delete(ctx, key)
+}
+
+func (b gatedBucket) List(ctx context.Context, opts durable.ListOptions) (durable.Listing, error) {
+	if _, err := b.i.callOut(ctx); err != nil {
+		return durable.Listing{}, err
+	}
+	return b.next.List(ctx, opts)
 }

@@ -124,7 +124,7 @@ type member struct {
 	dir    string
 }
 
-func testConfig(t *testing.T, replica string) Config {
+func testConfig(t testing.TB, replica string) Config {
 	return Config{
 		Replica: replica, Dir: t.TempDir(),
 		LeaseTTL: 10 * time.Second, AcquireTimeout: 5 * time.Second, EventTimeout: 10 * time.Second,

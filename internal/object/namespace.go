@@ -166,7 +166,7 @@ func (s stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Body != nil && r.Body != http.NoBody {
 		// A client may be slow, within reason. Not every writer has a deadline.
 		rc := http.NewResponseController(w)
-		_ = rc.SetReadDeadline(clock.Now().Add(s.ns.rt.cfg.bodyTime(r.ContentLength)))
+		_ = rc.SetReadDeadline(clock.Deadline(s.ns.rt.cfg.bodyTime(r.ContentLength)))
 		defer rc.SetReadDeadline(time.Time{}) //nolint:errcheck // as above
 	}
 	resp, err := s.Do(r)
