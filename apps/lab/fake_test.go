@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -17,6 +18,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/bucket/dir"
 )
 
 // fakeEnv hosts objects in memory. An event is one SQLite transaction, which a
@@ -27,6 +29,7 @@ type fakeEnv struct {
 	base     *url.URL
 	loopback bool
 	settings any
+	bucket   durable.Bucket
 
 	mu      sync.Mutex
 	objects map[string]*fakeObject // by class and id
@@ -39,11 +42,29 @@ func newFakeEnv(t *testing.T) *fakeEnv {
 	}
 }
 
-func (e *fakeEnv) Settings() any     { return e.settings }
-func (e *fakeEnv) BaseURL() *url.URL { u := *e.base; return &u }
-func (e *fakeEnv) Loopback() bool    { return e.loopback }
-func (e *fakeEnv) Replica() string   { return "r1" }
-func (e *fakeEnv) Version() string   { return "v0" }
+func (e *fakeEnv) Settings() any        { return e.settings }
+func (e *fakeEnv) BaseURL() *url.URL    { u := *e.base; return &u }
+func (e *fakeEnv) Loopback() bool       { return e.loopback }
+func (e *fakeEnv) Replica() string      { return "r1" }
+func (e *fakeEnv) Version() string      { return "v0" }
+func (e *fakeEnv) Logger() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// Bucket returns a directory, behind which a test may put another bucket.
+func (e *fakeEnv) Bucket(name string) durable.Bucket {
+	if name != bucketName {
+		panic("no bucket " + name)
+	}
+	if e.bucket == nil {
+		b, err := dir.Open(e.t.TempDir())
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		e.t.Cleanup(func() { b.Close() })
+		e.bucket = b
+	}
+	return e.bucket
+}
+
 func (e *fakeEnv) Namespace(class string) durable.Namespace {
 	if App().Classes[class] == nil {
 		panic("no class " + class)

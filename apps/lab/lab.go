@@ -14,6 +14,14 @@
 //	POST /note/{name}/sql               runs statements in the note's database
 //	POST /note/{name}/sleep?ms=         an event that writes, waits and writes
 //	GET  /note/{name}/sleeps            {"name","sleeps":[...]}: what it wrote
+//	PUT  /bucket/{key...}               stores the body, its Content-Type and X-Meta-*
+//	GET  /bucket/{key...}               returns them, or the part that Range names
+//	DELETE /bucket/{key...}             204, also when there is none
+//	GET  /bucket/?prefix=&delimiter=&cursor=&limit=
+//	                                    {"objects":[{"key","size","etag","uploaded"}],"prefixes","cursor"}
+//
+// X-Meta-* values are percent-encoded UTF-8. PUT with If-None-Match: * stores
+// only what is new.
 //
 // Errors are {"error": text}.
 package lab
@@ -39,6 +47,7 @@ func App() durable.App {
 		Name:     "lab",
 		New:      newFront,
 		Classes:  map[string]durable.Class{"Counter": newCounter, "Note": newNote},
+		Requires: durable.Requirements{Buckets: []string{bucketName}},
 		Settings: &Settings{},
 	}
 }
@@ -50,6 +59,7 @@ var indexPage []byte
 type front struct {
 	env   durable.Env
 	hosts hosts
+	files *files
 }
 
 func newFront(env durable.Env) (http.Handler, error) {
@@ -58,7 +68,7 @@ func newFront(env durable.Env) (http.Handler, error) {
 		return nil, errors.New("the lab is an open console, and other machines can reach this listener: " +
 			"listen on a loopback address, or set allow_remote: true in the settings of its mount")
 	}
-	return &front{env: env, hosts: newHosts(env.BaseURL())}, nil
+	return &front{env: env, hosts: newHosts(env.BaseURL()), files: newFiles(env)}, nil
 }
 
 func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -85,6 +95,8 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			Replica string `json:"replica"`
 			Version string `json:"version"`
 		}{f.env.Replica(), f.env.Version()})
+	case "bucket":
+		f.files.serve(w, r, t)
 	default:
 		if err := checkName(t.name); err != nil {
 			writeError(w, http.StatusBadRequest, err.Error())

@@ -28,9 +28,12 @@ var methods = map[[2]string][]string{
 	{"note", "sql"}:    {http.MethodPost},
 	{"note", "sleep"}:  {http.MethodPost},
 	{"note", "sleeps"}: {http.MethodGet, http.MethodHead},
+	{"bucket", ""}:     {http.MethodGet, http.MethodHead, http.MethodPut, http.MethodDelete},
+	{"bucket", "list"}: {http.MethodGet, http.MethodHead},
 }
 
-// A target is what a path names: "/kind/name/action".
+// A target is what a path names: "/kind/name/action", or "/bucket/name", whose
+// name has slashes.
 type target struct{ kind, name, action string }
 
 // parseTarget reads the path of a request, in the front door and again in the
@@ -47,6 +50,12 @@ func parseTarget(r *http.Request) (target, bool) {
 	t := target{kind: segments[0]}
 	_, named := classes[t.kind]
 	switch {
+	case t.kind == "bucket" && len(segments) > 1:
+		if t.name = strings.Join(segments[1:], "/"); t.name == "" {
+			t.action = "list"
+		}
+	case t.kind == "bucket":
+		return target{}, false
 	case !named && len(segments) == 1:
 	case named && len(segments) == 2:
 		t.name = segments[1]

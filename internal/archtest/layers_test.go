@@ -22,9 +22,9 @@ const module = "github.com/davidwkeith/dwk"
 // layers are the packages from the bottom up: a package imports only from
 // lower layers, or what its own entry allows. Every package has a place.
 var layers = [][]string{
-	{"durable", "internal/kv/tuple", "internal/clock", "internal/event", "internal/failpoint", "internal/config", "internal/spool", "internal/guard", "internal/libsql/sqlite", "internal/hrana/proto", "internal/term", "internal/bucket"},
-	{"internal/libsql", "internal/hrana", "internal/server", "internal/bucket/dir", "apps/lab"},
-	{"internal/kv", "internal/object/mirror", "apps"},
+	{"durable", "internal/kv/tuple", "internal/clock", "internal/event", "internal/failpoint", "internal/config", "internal/spool", "internal/guard", "internal/libsql/sqlite", "internal/hrana/proto", "internal/term"},
+	{"internal/libsql", "internal/hrana", "internal/server", "internal/bucket", "apps/lab"},
+	{"internal/kv", "internal/object/mirror", "internal/bucket/dir", "apps"},
 	{"internal/lease", "internal/mode", "internal/object/objlog"},
 	{"internal/object/keeper"},
 	{"internal/object", "internal/probe", "internal/bench"},

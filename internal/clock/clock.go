@@ -8,6 +8,11 @@ import "time"
 // Now returns the machine's time, with a monotonic reading.
 func Now() time.Time { return time.Now().Add(shift) }
 
+// Deadline returns when d will have passed, for the deadlines of connections.
+// The system compares those with its own time, wherever a test has shifted
+// this program's.
+func Deadline(d time.Duration) time.Time { return time.Now().Add(d) }
+
 // Since returns the monotonic time that has passed since t.
 func Since(t time.Time) time.Duration { return Now().Sub(t) }
 

@@ -24,6 +24,10 @@ import (
 	"time"
 )
 
+// stopReach is how long a caller that stops the process waits for the stop to
+// reach it.
+const stopReach = 100 * time.Millisecond
+
 type point struct {
 	action string
 	nth    int
@@ -79,6 +83,8 @@ func Hit(name string) {
 		select {}
 	case "stop":
 		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		// The stop may reach other threads first: this one waits for it.
+		time.Sleep(stopReach)
 	case "sleep":
 		d, _ := time.ParseDuration(arg)
 		time.Sleep(d)

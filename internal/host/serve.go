@@ -159,6 +159,9 @@ func (r *replica) openBuckets(ctx context.Context, storeID string) error {
 			return fmt.Errorf("bucket %s: %w", c.Name, err)
 		}
 		r.undo = append(r.undo, b.Close)
+		if _, err := b.Sweep(ctx); err != nil { // what a crash has left
+			return fmt.Errorf("bucket %s: %w", c.Name, err)
+		}
 		r.buckets[c.Name] = b
 	}
 	return nil
@@ -239,7 +242,8 @@ func (r *replica) mount() error {
 		if err != nil {
 			return fmt.Errorf("application %s at %s: %w", m.App, m.Path, err)
 		}
-		mounts = append(mounts, server.Mount{Path: m.Path, Handler: withRequestID(h), BodyLimit: int64(r.cfg.Event.BodyLimit)})
+		// Events bound their bodies; what a front door streams is its own affair.
+		mounts = append(mounts, server.Mount{Path: m.Path, Handler: withRequestID(h)})
 	}
 	return r.handlers(base, mounts)
 }
