@@ -50,7 +50,7 @@ func (a *actor) attempt(ctx context.Context, ev *event, doubt uint64) (attempted
 	a.forget()
 	at := lease.Attempt{
 		Class: a.class, ID: a.id, Holder: uuid.NewString(), Replica: a.rt.cfg.Replica, Event: ev.kind, RequestID: ev.requestID,
-		TTL: a.rt.cfg.LeaseTTL, DeadlineMs: a.rt.store.Clock().Add(attemptTime).UnixMilli(), Want: true,
+		TTL: a.rt.cfg.LeaseTTL, DeadlineMs: a.rt.store.Clock().Add(attemptTime).UnixMilli(), Want: clock.Since(a.letGoAt) >= yieldFor,
 	}
 	for h := range a.givenUp {
 		at.GivenUp = append(at.GivenUp, h)

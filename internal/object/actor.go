@@ -32,6 +32,10 @@ type actor struct {
 	tenure *tenure
 	// notBefore is when the lease may be asked for again after it was yielded.
 	notBefore time.Time
+	// letGoAt is when the last lease was no longer used. Until yieldFor after it
+	// an attempt does not ask for another's: who took a free lease has just
+	// begun with it.
+	letGoAt time.Time
 	// givenUp are the holder ids that are no longer used, each until no
 	// statement under it can matter any more.
 	givenUp    map[string]time.Time
@@ -182,6 +186,7 @@ func (a *actor) endTenure() {
 		if t.isWanted() {
 			a.notBefore = clock.Now().Add(yieldFor)
 		}
+		a.letGoAt = clock.Now()
 		t.end()
 		t.lose()
 		a.tenure = nil

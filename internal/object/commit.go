@@ -165,13 +165,15 @@ func (a *actor) send(ctx context.Context, c objlog.Commit, release bool) error {
 		p := kv.NewPlan()
 		t.Require(p)
 		c.Add(p)
+		var show int
 		if release {
+			show = t.AddShow(p) // before the mark goes with the lease
 			t.AddRelease(p)
 		} else {
 			t.AddExtend(p, a.rt.cfg.LeaseTTL)
+			show = t.AddShow(p)
 		}
 		row := objlog.AddCommitID(p, c.Class, c.ID, c.TXID())
-		show := t.AddShow(p)
 
 		failpoint.Hit("object.commit.before")
 		sent := clock.Now()

@@ -1,0 +1,5 @@
+package fleettest
+
+import "testing"
+
+func TestMain(m *testing.M) { Main(m) }
