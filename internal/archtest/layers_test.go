@@ -27,7 +27,7 @@ var layers = [][]string{
 	{"internal/kv", "internal/object/mirror", "internal/bucket/dir", "apps"},
 	{"internal/lease", "internal/mode", "internal/object/objlog"},
 	{"internal/object/keeper"},
-	{"internal/object", "internal/probe", "internal/bench"},
+	{"internal/object", "internal/objectops", "internal/probe", "internal/bench"},
 	{"internal/host"},
 	{"internal/cli"},
 	{"."},

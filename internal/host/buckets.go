@@ -44,19 +44,32 @@ func claimBucket(ctx context.Context, b durable.Bucket, id, primary string) erro
 	if !errors.Is(err, durable.ErrPrecondition) {
 		return err
 	}
-	body, _, err := b.Get(ctx, markerKey, durable.GetOptions{})
+	m, err := readMarker(ctx, b)
 	if err != nil {
 		return err
 	}
-	defer body.Close()
-	var m marker
-	text, err = io.ReadAll(io.LimitReader(body, 64<<10))
+	return m.check(id)
+}
+
+// readMarker reads whose a bucket is, or fails with [durable.ErrNotFound].
+func readMarker(ctx context.Context, b durable.Bucket) (m marker, err error) {
+	body, _, err := b.Get(ctx, markerKey, durable.GetOptions{})
+	if err != nil {
+		return m, err
+	}
+	defer body.Close() //nolint:errcheck // only read from
+	text, err := io.ReadAll(io.LimitReader(body, 64<<10))
 	if err == nil {
 		err = json.Unmarshal(text, &m)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", markerKey, err)
+		return m, fmt.Errorf("%s: %w", markerKey, err)
 	}
+	return m, nil
+}
+
+// check refuses the bucket of another store set.
+func (m marker) check(id string) error {
 	if m.StoreID != id {
 		return fmt.Errorf("%w: the object store belongs to store set %s (primary %s), this is %s: use another bucket or prefix", mode.ErrRefused, m.StoreID, m.Primary, id)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/davidwkeith/dwk/internal/lease"
 	"github.com/davidwkeith/dwk/internal/mode"
 	"github.com/davidwkeith/dwk/internal/object"
+	"github.com/davidwkeith/dwk/internal/object/keeper"
 	"github.com/davidwkeith/dwk/internal/object/mirror"
 	"github.com/davidwkeith/dwk/internal/server"
 )
@@ -73,6 +74,8 @@ type replica struct {
 	control       http.Handler
 	ready         *server.Readiness
 	objects       *object.Runtime
+	keeper        *keeper.Keeper
+	storeID       string
 	client        *http.Client
 
 	// undo are the ends of what has begun, in the order of their beginning.
@@ -137,6 +140,7 @@ func (r *replica) openStores(ctx context.Context) error {
 	if err := r.probe(call); err != nil {
 		return err
 	}
+	r.storeID = store.ID
 	r.log = r.log.With("store_id", store.ID)
 	return r.openBuckets(call, store.ID)
 }
@@ -170,9 +174,9 @@ func (r *replica) openBuckets(ctx context.Context, storeID string) error {
 // startTimeout bounds what a replica does with its stores before it serves.
 const startTimeout = 30 * time.Second
 
-// maxEntry bounds one commit's log entry. Larger ones are refused, as long as
-// they cannot be put beside the database.
-const maxEntry = 4 << 20
+// maxEntry bounds one commit's log entry, which is made in memory. An event
+// that changes more is refused.
+const maxEntry = 64 << 20
 
 func (r *replica) openObjects() error {
 	var err error
@@ -182,12 +186,20 @@ func (r *replica) openObjects() error {
 	r.undo = append(r.undo, r.dir.remove)
 	c := r.cfg
 	r.client = guard.NewClient(guard.Config{})
+	files := blobs{r.files}
+	r.keeper = keeper.New(keeper.Config{
+		StoreID: r.storeID, Dir: r.dir.path, InlineLimit: int64(c.Objects.InlineLimit),
+		Full: c.Objects.Retention.Full, FullSize: int64(c.Objects.Retention.FullSize), Hourly: c.Objects.Retention.Hourly,
+	}, r.stores.KV, files, r.log)
+	r.keeper.Start()
+	r.undo = append(r.undo, func() error { r.keeper.Stop(); return nil })
 	r.objects = object.New(object.Config{
 		Replica: r.id, Dir: r.dir.path,
 		LeaseTTL: c.Lease.TTL, AcquireTimeout: c.Lease.AcquireTimeout, Waiters: c.Lease.Waiters,
 		EventTimeout: c.Event.Timeout, BodyLimit: int64(c.Event.BodyLimit), Buffer: int64(c.Event.Buffer), Spool: int64(c.Event.Spool),
 		Idle: c.Objects.Idle, Resident: min(c.Objects.Resident, maxResident()),
-		Mirror: mirror.Config{CacheBytes: int64(c.Objects.CacheSize), MaxSize: int64(c.Objects.MaxSize), MaxEntry: maxEntry},
+		Mirror:  mirror.Config{CacheBytes: int64(c.Objects.CacheSize), MaxSize: int64(c.Objects.MaxSize), MaxEntry: maxEntry},
+		StoreID: r.storeID, Blobs: files, InlineLimit: int64(c.Objects.InlineLimit), Committed: r.keeper.Committed,
 	}, r.stores.KV, r.log)
 	r.undo = append(r.undo, func() error {
 		// After an orderly stop there is nothing left to wait for.

@@ -188,24 +188,16 @@ func (a *actor) catchUp(ctx context.Context) error {
 	}
 	tail, from := a.tail, a.mirror.Position().TXID
 	a.tail = nil
-	for a.mirror.Position().TXID != a.head.TXID {
-		at := a.mirror.Position().TXID
-		if at > a.head.TXID {
-			return fmt.Errorf("mirror at %d is ahead of the head at %d", at, a.head.TXID)
-		}
-		if len(tail) == 0 || tail[0].MinTXID > at+1 || tail[0].MaxTXID <= at {
-			var err error
-			if tail, err = objlog.Tail(ctx, a.rt.store, a.class, a.id, at); err != nil {
-				return err
-			}
-			if len(tail) == 0 {
-				return fmt.Errorf("log ends at %d before the head at %d", at, a.head.TXID)
-			}
-		}
-		if err := a.apply(tail); err != nil {
+	if from > a.head.TXID {
+		return fmt.Errorf("mirror at %d is ahead of the head at %d", from, a.head.TXID)
+	}
+	if from < a.head.TXID && len(tail) > 0 {
+		if err := a.rt.reader.Apply(ctx, a.mirror, tail); err != nil {
 			return err
 		}
-		tail = nil
+	}
+	if err := a.rt.reader.CatchUp(ctx, a.mirror, a.class, a.id, a.head.TXID); err != nil {
+		return err
 	}
 	if from != a.head.TXID {
 		a.rt.log.LogAttrs(ctx, slog.LevelDebug, events.ObjectSyncOK, a.attrs(slog.Uint64("from", from), slog.Uint64(events.KeyTXID, a.head.TXID))...)
@@ -214,36 +206,4 @@ func (a *actor) catchUp(ctx context.Context) error {
 		return fmt.Errorf("mirror at %d has checksum %016x, the head has %016x", a.head.TXID, sum, a.head.Checksum)
 	}
 	return nil
-}
-
-// apply applies entries that follow each other, those without pages too.
-func (a *actor) apply(tail []objlog.Entry) error {
-	var files [][]byte
-	flush := func() error {
-		if len(files) == 0 {
-			return nil
-		}
-		err := a.mirror.Apply(files...)
-		files = nil
-		return err
-	}
-	for _, e := range tail {
-		if e.MaxTXID > a.head.TXID {
-			break
-		}
-		if e.Data != nil {
-			files = append(files, e.Data)
-			continue
-		}
-		if err := flush(); err != nil {
-			return err
-		}
-		if p := a.mirror.Position(); p.Checksum != e.Pre || p.TXID+1 != e.MaxTXID {
-			return fmt.Errorf("entry %d does not follow the mirror at %d", e.MaxTXID, p.TXID)
-		}
-		if err := a.mirror.Advance(e.MaxTXID); err != nil {
-			return err
-		}
-	}
-	return flush()
 }

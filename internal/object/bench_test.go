@@ -22,6 +22,7 @@ func benchmarkEvents(b *testing.B, place libsqltest.Place, path string, objects 
 	}
 	cfg := testConfig(b, "bench")
 	cfg.Resident = 2 * objects
+	cfg.Blobs = nil // no entry is that large
 	rt := New(cfg, store, slog.New(slog.DiscardHandler))
 	defer rt.Stop(context.Background())
 	for name, class := range testClasses {

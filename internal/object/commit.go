@@ -3,6 +3,8 @@ package object
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"time"
@@ -103,14 +105,19 @@ func (a *actor) lastCall(ev *event) (context.Context, context.CancelFunc) {
 // commit appends the entry to the log, in one round trip. When it returns an
 // error nothing was applied, except for [durable.ErrUnknownOutcome].
 func (a *actor) commit(ev *event, entry *mirror.Entry, last bool) error {
+	defer entry.Close() //nolint:errcheck // a temporary file
 	t := a.tenure
 	release := last && (!a.othersWait() || t.mustYield())
 	c := objlog.Commit{
 		Class: a.class, ID: a.id, Name: ev.name, Base: a.head, CommitID: uuid.NewString(), Epoch: t.Stamp,
-		Post: entry.Post.Checksum, PageSize: entry.PageSize, Pages: entry.Pages, Data: entry.Data, Snapshot: a.head.Checksum == 0,
+		Post: entry.Post.Checksum, PageSize: entry.PageSize, Pages: entry.Pages, Snapshot: a.head.Checksum == 0,
 	}
 	ctx, cancel := a.lastCall(ev)
 	defer cancel()
+	if err := a.putEntry(ctx, &c, entry); err != nil {
+		a.rt.log.LogAttrs(ctx, slog.LevelWarn, events.ObjectCommitFenced, a.attrs(slog.Uint64(events.KeyTXID, c.TXID()), slog.Any(events.KeyError, err))...)
+		return err
+	}
 	if release {
 		t.end() // nothing must extend it behind the release
 	}
@@ -125,6 +132,9 @@ func (a *actor) commit(ev *event, entry *mirror.Entry, last bool) error {
 			a.letGo()
 		}
 		return err
+	}
+	if a.rt.cfg.Committed != nil {
+		a.rt.cfg.Committed(c.Class, c.ID, c.TXID())
 	}
 	if a.tenure == t || a.tenure == nil {
 		a.head = c.Head()
@@ -147,6 +157,31 @@ func (a *actor) commit(ev *event, entry *mirror.Entry, last bool) error {
 	if release {
 		a.endTenure()
 	}
+	return nil
+}
+
+// putEntry puts the entry's file into the commit's row or, when it is large, into
+// the object store before the row that names it: a replica that dies in between
+// leaves a file that nothing names.
+func (a *actor) putEntry(ctx context.Context, c *objlog.Commit, entry *mirror.Entry) (err error) {
+	if entry.Size <= a.rt.cfg.InlineLimit {
+		c.Size = entry.Size
+		if c.Data = entry.Data; c.Data == nil {
+			c.Data, err = io.ReadAll(entry.Open())
+		}
+		if err == nil && int64(len(c.Data)) != entry.Size {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return errors.Join(durable.ErrUnavailable, fmt.Errorf("read back a log entry: %w", err))
+		}
+		return nil
+	}
+	c.Ref, c.Size = objlog.Ref(a.rt.cfg.StoreID, c.Class, c.ID, c.TXID(), c.Epoch), entry.Size
+	if err := a.rt.cfg.Blobs.Put(ctx, c.Ref, entry.Open(), entry.Size); err != nil {
+		return errors.Join(durable.ErrUnavailable, fmt.Errorf("put a log entry into the object store: %w", err))
+	}
+	failpoint.Hit("object.offload.after")
 	return nil
 }
 

@@ -715,3 +715,57 @@ func TestBackgroundIsItsOwnCaller(t *testing.T) {
 		t.Errorf("value %d: a failed event's write was committed by somebody else's call", n)
 	}
 }
+
+// TestLargeEntriesAreOffloaded: they go to the object store first, and another
+// replica fetches them from there.
+func TestLargeEntriesAreOffloaded(t *testing.T) {
+	// One file that the mirror holds in memory, and one that it does not.
+	for _, size := range []int{300_000, 3_000_000} {
+		t.Run(itoa(size), func(t *testing.T) { offload(t, size) })
+	}
+}
+
+func offload(t *testing.T, size int) {
+	f := newFleet(t)
+	a, b := f.join("a"), f.join("b")
+	large := handlers{
+		"/large": func(o *funcObject, _ http.ResponseWriter, r *http.Request) {
+			exec(t, o, r, `CREATE TABLE IF NOT EXISTS large(b); INSERT INTO large SELECT randomblob(`+itoa(size)+`); UPDATE n SET v = v + 1`)
+		},
+		"/size": func(o *funcObject, w http.ResponseWriter, r *http.Request) {
+			for row, err := range o.state.SQL().Query(r.Context(), `SELECT sum(length(b)) FROM large`) {
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				io.WriteString(w, itoa(int(row.Values[0].(int64))))
+			}
+		},
+	}
+	for range 2 {
+		if w := a.do(t, "x", "/large", large); w.Code != 200 {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+	}
+	a.do(t, "x", "/add", nil)
+	res, err := f.db.Batch(t.Context(), libsql.Read, libsql.S(`SELECT count(ref), count(data) FROM obj_log`))
+	if err != nil || res[0].Rows[0][0] != int64(2) || res[0].Rows[0][1] != int64(1) {
+		t.Fatalf("%v %v", res, err)
+	}
+	if w := b.do(t, "x", "/size", large); w.Body.String() != itoa(2*size) {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if n := b.value(t, "x"); n != 3 {
+		t.Errorf("value %d", n)
+	}
+	// Without the object store such a commit is refused, and nothing else is.
+	if err := f.files.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if w := b.do(t, "x", "/large", large); w.Code != 503 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := b.do(t, "x", "/add", nil); w.Code != 200 || w.Body.String() != "4" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/bucket/dir"
 	"github.com/davidwkeith/dwk/internal/kv"
 	"github.com/davidwkeith/dwk/internal/lease"
 	"github.com/davidwkeith/dwk/internal/libsql"
@@ -94,13 +95,19 @@ type fleet struct {
 	t     *testing.T
 	place libsqltest.Place
 	db    *libsql.DB
+	files *dir.Bucket
 }
 
 func newFleet(t *testing.T) *fleet { t.Helper(); return newFleetAt(t, libsqltest.File(t)) }
 
 func newFleetAt(t *testing.T, place libsqltest.Place) *fleet {
 	t.Helper()
-	f := &fleet{t: t, place: place, db: place.Open(t)}
+	files, err := dir.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { files.Close() })
+	f := &fleet{t: t, place: place, db: place.Open(t), files: files}
 	if err := kv.New(f.db).Init(t.Context(), objlog.Schema...); err != nil {
 		t.Fatal(err)
 	}
@@ -116,6 +123,29 @@ func eachFleet(t *testing.T, test func(t *testing.T, f *fleet)) {
 
 func (f *fleet) open() *libsql.DB { return f.place.Open(f.t) }
 
+// testBlobs are the files of object logs in a bucket.
+type testBlobs struct{ b *dir.Bucket }
+
+func (b testBlobs) Put(ctx context.Context, ref string, r io.Reader, _ int64) error {
+	_, err := b.b.Put(ctx, ref, r, durable.PutOptions{IfAbsent: true})
+	return err
+}
+
+func (b testBlobs) Get(ctx context.Context, ref string) (io.ReadCloser, error) {
+	body, _, err := b.b.Get(ctx, ref, durable.GetOptions{})
+	return body, err
+}
+
+func (b testBlobs) Delete(ctx context.Context, ref string) error { return b.b.Delete(ctx, ref) }
+
+func (b testBlobs) List(ctx context.Context, prefix, cursor string) (refs []string, next string, err error) {
+	l, err := b.b.List(ctx, durable.ListOptions{Prefix: prefix, Cursor: cursor})
+	for _, o := range l.Objects {
+		refs = append(refs, o.Key)
+	}
+	return refs, l.Cursor, err
+}
+
 // A member is one runtime of a fleet.
 type member struct {
 	*Runtime
@@ -129,7 +159,8 @@ func testConfig(t testing.TB, replica string) Config {
 		Replica: replica, Dir: t.TempDir(),
 		LeaseTTL: 10 * time.Second, AcquireTimeout: 5 * time.Second, EventTimeout: 10 * time.Second,
 		Waiters: 64, BodyLimit: 1 << 20, Buffer: 1 << 16, Spool: 1 << 20, Idle: time.Minute, Resident: 100,
-		Mirror: mirror.Config{},
+		Mirror:  mirror.Config{},
+		StoreID: "test", InlineLimit: 64 << 10,
 	}
 }
 
@@ -145,6 +176,7 @@ func (f *fleet) join(replica string, change ...func(*Config)) *member {
 	m := &member{faults: &faults{DB: f.open()}}
 	m.store = kv.New(m.faults)
 	cfg := testConfig(f.t, replica)
+	cfg.Blobs = testBlobs{f.files}
 	for _, c := range change {
 		c(&cfg)
 	}

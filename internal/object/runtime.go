@@ -19,6 +19,7 @@ import (
 	events "github.com/davidwkeith/dwk/internal/event"
 	"github.com/davidwkeith/dwk/internal/kv"
 	"github.com/davidwkeith/dwk/internal/lease"
+	"github.com/davidwkeith/dwk/internal/object/keeper"
 	"github.com/davidwkeith/dwk/internal/object/mirror"
 )
 
@@ -46,6 +47,13 @@ type Config struct {
 	Resident int
 	// Mirror configures the objects' databases.
 	Mirror mirror.Config
+	// StoreID is the store set's identity, and Blobs holds the entries of the
+	// log that are larger than InlineLimit, in bytes.
+	StoreID     string
+	Blobs       keeper.Blobs
+	InlineLimit int64
+	// Committed, when not nil, is told of every commit. It must not wait.
+	Committed func(class, id string, txid uint64)
 }
 
 // minRate is the least rate of a request's body, in bytes a second.
@@ -72,6 +80,7 @@ type Runtime struct {
 	store *kv.Store
 	// commits are the plans of all objects: those ready together go together.
 	commits *kv.Group
+	reader  keeper.Reader
 	classes map[string]Class
 	log     *slog.Logger
 
@@ -93,7 +102,7 @@ type key struct{ class, id string }
 
 // New returns a runtime for the classes, by name, whose objects live in store.
 func New(cfg Config, store *kv.Store, log *slog.Logger) *Runtime {
-	r := &Runtime{cfg: cfg, store: store, commits: kv.NewGroup(store), classes: map[string]Class{}, log: log, actors: map[key]*actor{}, resident: list.New()}
+	r := &Runtime{cfg: cfg, store: store, commits: kv.NewGroup(store), reader: keeper.Reader{Store: store, Blobs: cfg.Blobs, Dir: cfg.Dir}, classes: map[string]Class{}, log: log, actors: map[key]*actor{}, resident: list.New()}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.loops.Go(r.evictIdle)
 	return r

@@ -385,7 +385,10 @@ func testStream(t *testing.T, db *libsql.DB) {
 
 // A stream shows one snapshot, and keeps nobody from writing.
 func testStreamSnapshot(t *testing.T, db *libsql.DB) {
-	const total = 30_000
+	total := 30_000
+	if testing.Short() {
+		total = 5_000
+	}
 	MustBatch(t, db, libsql.Write, libsql.S("CREATE TABLE t (i INTEGER PRIMARY KEY, v)"),
 		libsql.S("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n LIMIT ?) INSERT INTO t SELECT i, 'old' FROM n", total))
 	n := 0

@@ -4,6 +4,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/davidwkeith/dwk/internal/hrana"
 	"github.com/davidwkeith/dwk/internal/libsql"
@@ -22,7 +23,7 @@ var Places = map[string]func(testing.TB) Place{"file": File, "wire": Wire}
 
 // File returns a new database file.
 func File(t testing.TB) Place {
-	return Place{URL: "file:" + filepath.Join(t.TempDir(), "a b.sqlite")}
+	return Place{URL: "file:" + filepath.Join(t.TempDir(), "new folder", "a b.sqlite")}
 }
 
 // Wire returns a new database behind a server on a loopback port.
@@ -45,7 +46,9 @@ func Wire(t testing.TB) Place {
 // Open opens the place once more.
 func (p Place) Open(t testing.TB) *libsql.DB {
 	t.Helper()
-	db, err := libsql.Open(libsql.Config{URL: p.URL})
+	// The race detector on a loaded machine is slow; what tests a timeout sets
+	// its own.
+	db, err := libsql.Open(libsql.Config{URL: p.URL, Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,11 +30,12 @@ func verifyEntry(entry []byte, visit func(pgno uint32, page []byte) error) (Head
 // window. After the last page it has verified everything about the entry that
 // can be verified without the database.
 type decoder struct {
-	r       io.Reader // what follows window, or nil
-	window  []byte
-	buf     *buffer // of window, when there is a reader
-	pageBuf *buffer
-	offset  int64 // of window within the entry
+	r      io.Reader // what follows window, or nil
+	window []byte
+	buf    []byte // of window, when there is a reader
+	page   []byte // the last page, once the header is known
+	pooled []*buffer
+	offset int64 // of window within the entry
 
 	h    Header // Post is known at the end only
 	crc  uint64
@@ -49,22 +50,34 @@ type decoder struct {
 }
 
 func decodeBytes(entry []byte) *decoder {
-	return &decoder{window: entry, pageBuf: getBuffer()}
+	d := &decoder{window: entry}
+	d.page = d.pool()
+	return d
 }
 
 func decodeFrom(r io.Reader) *decoder {
-	return &decoder{r: r, buf: getBuffer(), pageBuf: getBuffer()}
+	d := &decoder{r: r}
+	d.page, d.buf = d.pool(), d.pool()
+	return d
+}
+
+// decodeBeside is decodeFrom for one of many decoders: it takes no more memory
+// than the entry's pages ask for.
+func decodeBeside(r io.Reader) *decoder { return &decoder{r: r, buf: make([]byte, ltxHeaderSize)} }
+
+// pool returns a pooled buffer, which holds the largest frame.
+func (d *decoder) pool() []byte {
+	b := getBuffer()
+	d.pooled = append(d.pooled, b)
+	return b[:]
 }
 
 // release gives the decoder's buffers back. The last page is no longer valid.
 func (d *decoder) release() {
-	for _, b := range []**buffer{&d.buf, &d.pageBuf} {
-		if *b != nil {
-			putBuffer(*b)
-			*b = nil
-		}
+	for _, b := range d.pooled {
+		putBuffer(b)
 	}
-	d.window = nil
+	d.pooled, d.page, d.buf, d.window = nil, nil, nil, nil
 }
 
 // each reads the whole entry and releases the decoder.
@@ -87,7 +100,7 @@ func (d *decoder) each(visit func(pgno uint32, page []byte) error) (Header, erro
 // peek returns the next n bytes without taking them: fewer only at the end.
 func (d *decoder) peek(n int) ([]byte, error) {
 	for len(d.window) < n && d.r != nil {
-		have := copy(d.buf[:], d.window)
+		have := copy(d.buf, d.window)
 		m, err := d.r.Read(d.buf[have:])
 		d.window = d.buf[:have+m]
 		if err == io.EOF {
@@ -120,9 +133,19 @@ func (d *decoder) header() error {
 	}
 	d.crc = crc64.Update(0, crcTable, b)
 	d.sum = checksumFlag
-	d.h, err = parseHeader(b)
-	return err
+	if d.h, err = parseHeader(b); err != nil {
+		return err
+	}
+	if d.page == nil {
+		d.page = make([]byte, d.h.PageSize)
+		d.buf = make([]byte, max(16<<10, frameHead+lz4.CompressBlockBound(int(d.h.PageSize))))
+	}
+	d.page = d.page[:d.h.PageSize]
+	return nil
 }
+
+// frameHead is what precedes a page's compressed bytes.
+const frameHead = ltxPageHeaderSize + 4
 
 // A frame is one page of an entry.
 type frame struct {
@@ -134,7 +157,7 @@ type frame struct {
 // next returns the next page, which is valid until the call after it. The frame
 // is zero at the end of an entry that has been verified.
 func (d *decoder) next() (frame, error) {
-	const head = ltxPageHeaderSize + 4
+	const head = frameHead
 	at := d.offset
 	b, err := d.peek(head)
 	if err != nil {
@@ -167,7 +190,7 @@ func (d *decoder) next() (frame, error) {
 		return f, err
 	}
 	f.block = b[head:]
-	f.page = d.pageBuf[:d.h.PageSize]
+	f.page = d.page
 	if n, err := lz4.UncompressBlock(f.block, f.page); err != nil || n != len(f.page) {
 		return f, badEntry("page %d cannot be decompressed", f.pgno)
 	}
@@ -190,6 +213,9 @@ func (d *decoder) index(b []byte) {
 	d.indexLen += int64(len(b))
 }
 
+// indexPiece is how much of an index is read at a time.
+const indexPiece = 8 << 10
+
 // end reads and verifies what follows the pages.
 func (d *decoder) end() error {
 	if d.unchecked {
@@ -204,7 +230,7 @@ func (d *decoder) end() error {
 	d.index(binary.BigEndian.AppendUint64(d.scratch[:0], uint64(d.indexLen)))
 	var sum uint64
 	for left := d.indexLen; left > 0; left -= int64(len(b)) {
-		if b, err = d.take(int(min(left, int64(len(buffer{}))))); err != nil {
+		if b, err = d.take(int(min(left, indexPiece))); err != nil {
 			return err
 		}
 		sum = crc64.Update(sum, crcTable, b)

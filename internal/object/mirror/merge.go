@@ -11,14 +11,14 @@ import (
 // the one before it ends. Commits without pages have no input. Only the first
 // input may be a snapshot; the result is one then, and minTXID must be 1.
 //
-// It takes a quarter of a megabyte for each input and the index of the result.
+// It takes some 20 KB for each input and the index of the result.
 // Errors that the inputs are to blame for wrap [ErrBadEntry]; what was written
 // is of no use then.
 func Merge(w io.Writer, minTXID, maxTXID uint64, timestamp int64, inputs ...io.Reader) (Header, error) {
 	m := merger{decoders: make([]*decoder, len(inputs)), frames: make([]frame, len(inputs))}
 	defer m.release()
 	for i, r := range inputs {
-		m.decoders[i] = decodeFrom(r)
+		m.decoders[i] = decodeBeside(r)
 		if err := m.decoders[i].header(); err != nil {
 			return Header{}, fmt.Errorf("input %d: %w", i, err)
 		}

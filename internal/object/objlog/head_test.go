@@ -45,6 +45,11 @@ func TestCommitsAreConditionalOnTheHead(t *testing.T) {
 			if h, ok := commit(wrong, "two"); ok || h != first {
 				t.Errorf("another commit id with the same checksum: %+v %v", h, ok)
 			}
+			lost := kv.NewPlan()
+			objlog.Commit{Class: "C", ID: "0a", Base: first, CommitID: "lost", Epoch: 1, Post: 1<<63 | 7, PageSize: 4096, Pages: 1}.Add(lost)
+			if v, err := s.Commit(t.Context(), lost); err != nil || v.OK {
+				t.Errorf("a commit whose pages are nowhere: %+v %v", v, err)
+			}
 			second, ok := commit(first, "two")
 			if !ok || second.TXID != 2 {
 				t.Fatalf("second commit: %+v %v", second, ok)
