@@ -9,6 +9,7 @@ import (
 	"github.com/davidwkeith/dwk/internal/config"
 	"github.com/davidwkeith/dwk/internal/host"
 	"github.com/davidwkeith/dwk/internal/libsql"
+	"github.com/davidwkeith/dwk/internal/objectops"
 	"github.com/davidwkeith/dwk/internal/probe"
 	"github.com/davidwkeith/dwk/internal/term"
 )
@@ -90,7 +91,7 @@ func exitCode(ctx context.Context, err error) int {
 	if _, ok := errors.AsType[*config.Error](err); ok {
 		return exitUsage
 	}
-	if errors.Is(err, errNotFound) || errors.Is(err, host.ErrNoStore) {
+	if errors.Is(err, errNotFound) || errors.Is(err, objectops.ErrNotFound) || errors.Is(err, host.ErrNoStore) {
 		return exitNotFound
 	}
 	if _, ok := errors.AsType[partlyError](err); ok {
