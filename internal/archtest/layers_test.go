@@ -26,7 +26,7 @@ var layers = [][]string{
 	{"internal/libsql", "internal/hrana", "internal/server", "internal/bucket", "apps/lab"},
 	{"internal/kv", "internal/object/mirror", "internal/bucket/dir", "apps"},
 	{"internal/lease", "internal/mode", "internal/object/objlog"},
-	{"internal/object/keeper"},
+	{"internal/object/keeper", "internal/alarm"},
 	{"internal/object", "internal/objectops", "internal/probe", "internal/bench"},
 	{"internal/host"},
 	{"internal/cli"},

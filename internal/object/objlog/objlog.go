@@ -59,7 +59,10 @@ func AddHead(p *kv.Plan, class, id string) int { return p.Add(headSQL, class, id
 // HeadStatement reads the head, for [ReadHead].
 func HeadStatement(class, id string) libsql.Statement { return libsql.S(headSQL, class, id) }
 
-const headSQL = `SELECT txid, checksum, last_commit, page_size, pages, epoch, name, created_at, updated_at, deleted_at FROM obj_head WHERE class = ? AND id = ?`
+// HeadColumns are those that [ReadHead] reads, of the table alias h.
+const HeadColumns = `h.txid, h.checksum, h.last_commit, h.page_size, h.pages, h.epoch, h.name, h.created_at, h.updated_at, h.deleted_at`
+
+const headSQL = `SELECT ` + HeadColumns + ` FROM obj_head h WHERE class = ? AND id = ?`
 
 // ReadHead returns the head that the result shows, zero when it shows none.
 func ReadHead(r libsql.Result) (Head, error) {
