@@ -25,7 +25,7 @@ var layers = [][]string{
 	{"durable", "internal/kv/tuple", "internal/clock", "internal/event", "internal/failpoint", "internal/config", "internal/spool", "internal/guard", "internal/libsql/sqlite", "internal/hrana/proto", "internal/term"},
 	{"internal/libsql", "internal/hrana", "internal/server", "internal/bucket", "apps/lab"},
 	{"internal/kv", "internal/object/mirror", "internal/bucket/dir", "apps"},
-	{"internal/lease", "internal/mode", "internal/object/objlog"},
+	{"internal/lease", "internal/mode", "internal/object/objlog", "internal/queue"},
 	{"internal/object/keeper", "internal/alarm"},
 	{"internal/object", "internal/objectops", "internal/probe", "internal/bench"},
 	{"internal/host"},
