@@ -52,6 +52,8 @@ type Slot struct {
 	Due *int64 `json:"due,omitempty"`
 	// Claim is the holder of the lease under which the alarm runs.
 	Claim string `json:"claim,omitempty"`
+	// Crashed is 1 when the claim follows one whose replica died.
+	Crashed int `json:"crashed,omitempty"`
 }
 
 // Asked is the time that was asked for.

@@ -216,7 +216,7 @@ func TestRefusedPlanChangesNothing(t *testing.T) {
 	AddSetIn(p, class, id(1), time.Hour)
 	AddFollow(p, h)
 	AddRetry(p, h, time.Second)
-	AddHandBack(p, h)
+	AddHandBack(p, h, 0)
 	AddDead(p, h, "no")
 	AddRun(p, class, id(1), 1700000000000, Run{})
 	AddClear(p, class, id(1))
@@ -253,7 +253,7 @@ func TestClaim(t *testing.T) {
 		}
 		r.expire(id(1)) // the wait is over
 		h = r.acquire(id(1), time.Minute)
-		r.plan(func(p *kv.Plan) { AddClaim(p, h, nil); AddHandBack(p, h) })
+		r.plan(func(p *kv.Plan) { AddClaim(p, h, nil); AddHandBack(p, h, 0) })
 		r.check()
 		if s := r.slot(id(1)); s.RetryCount != 1 || s.Claim != "" || s.Asked() != 5 || !s.Due() {
 			t.Fatalf("handed back: %+v", s)

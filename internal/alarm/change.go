@@ -70,10 +70,10 @@ func AddClaim(p *kv.Plan, h lease.Held, givenUp []string) {
 	key := lease.Key(h.Class, h.ID)
 	p.Stamped()
 	p.Add(`UPDATE kv SET v = json_object('epochMs', `+leaseEnd+`, 'retryCount', coalesce(json_extract(v, '$.retryCount'), 0) + `+crashed+`,
-		'due', coalesce(json_extract(v, '$.due'), json_extract(v, '$.epochMs')), 'claim', ?, 'was', json_extract(v, '$.epochMs')),
+		'due', coalesce(json_extract(v, '$.due'), json_extract(v, '$.epochMs')), 'claim', ?, 'crashed', `+crashed+`, 'was', json_extract(v, '$.epochMs')),
 		ver = (SELECT seq FROM kv_meta WHERE id = 0)
 	WHERE k = ? AND (json_extract(v, '$.epochMs') <= `+kv.Now+` OR json_extract(v, '$.claim') IN (SELECT value FROM json_each(?))) AND `+kv.OK,
-		key, string(ids), h.Holder, SlotKey(h.Class, h.ID), string(ids))
+		key, string(ids), h.Holder, string(ids), SlotKey(h.Class, h.ID), string(ids))
 	addIndex(p, h.Class, h.ID)
 }
 
@@ -99,12 +99,12 @@ func AddRetry(p *kv.Plan, h lease.Held, in time.Duration) {
 }
 
 // AddHandBack adds to a plan that an alarm claimed by the holder, which has not
-// been run, is due now.
-func AddHandBack(p *kv.Plan, h lease.Held) {
+// been run, is due again in a while, uncounted.
+func AddHandBack(p *kv.Plan, h lease.Held, in time.Duration) {
 	p.Stamped()
-	p.Add(`UPDATE kv SET v = json_object('epochMs', `+kv.Now+`, 'retryCount', json_extract(v, '$.retryCount'),
+	p.Add(`UPDATE kv SET v = json_object('epochMs', `+kv.Now+` + ?, 'retryCount', json_extract(v, '$.retryCount'),
 		'due', json_extract(v, '$.due'), 'was', json_extract(v, '$.epochMs')), ver = (SELECT seq FROM kv_meta WHERE id = 0)
-	WHERE k = ? AND json_extract(v, '$.claim') = ? AND `+kv.OK, SlotKey(h.Class, h.ID), h.Holder)
+	WHERE k = ? AND json_extract(v, '$.claim') = ? AND `+kv.OK, in.Milliseconds(), SlotKey(h.Class, h.ID), h.Holder)
 	addIndex(p, h.Class, h.ID)
 }
 

@@ -78,6 +78,9 @@ var free = due + ` d WHERE EXISTS (SELECT 1 FROM kv s WHERE ` + named + `)
 var claimed = `d.k >= CAST(:prefix || ` + kv.KeyNum(kv.Now) + ` AS BLOB) AND d.k < CAST(:prefix || ` + kv.KeyNum(kv.Now+` + :ttl + 1`) + ` AS BLOB)
 	AND json_extract(d.v, '$.claim') IN (SELECT value FROM json_each(:ids))`
 
+// takenOver is 1 for a slot s whose claim another holder left behind.
+const takenOver = `(json_extract(s.v, '$.claim') IS NOT NULL AND json_extract(s.v, '$.claim') NOT IN (SELECT value FROM json_each(:givenup)))`
+
 // taking guards what a take changes: kv_meta.ok is 2 from where it has found
 // something to its end.
 const taking = `(SELECT ok FROM kv_meta WHERE id = 0) = 2`
@@ -92,9 +95,9 @@ var (
 	JOIN json_each(:holders) h ON h.key = c.n - 1 JOIN kv_meta m ON m.id = 0 AND m.ok = 2 WHERE 1
 	ON CONFLICT(k) DO UPDATE SET v = excluded.v, ver = excluded.ver, expires_at = excluded.expires_at`
 	moveSQL = `UPDATE OR REPLACE kv SET k = CAST(:prefix || ` + kv.KeyNum(`c.ends`) + ` || c.tail AS BLOB), v = c.v, ver = c.seq
-	FROM (SELECT d.k, ` + tail + ` AS tail, l.expires_at AS ends, m.seq, json_object('epochMs', l.expires_at, 'retryCount',
-			coalesce(json_extract(s.v, '$.retryCount'), 0) + (json_extract(s.v, '$.claim') IS NOT NULL AND json_extract(s.v, '$.claim') NOT IN (SELECT value FROM json_each(:givenup))),
-			'due', coalesce(json_extract(s.v, '$.due'), json_extract(s.v, '$.epochMs')), 'claim', json_extract(l.v, '$.holder')) AS v
+	FROM (SELECT d.k, ` + tail + ` AS tail, l.expires_at AS ends, m.seq, json_object('epochMs', l.expires_at,
+			'retryCount', coalesce(json_extract(s.v, '$.retryCount'), 0) + ` + takenOver + `,
+			'due', coalesce(json_extract(s.v, '$.due'), json_extract(s.v, '$.epochMs')), 'claim', json_extract(l.v, '$.holder'), 'crashed', ` + takenOver + `) AS v
 		FROM ` + due + ` d JOIN kv s ON ` + named + ` JOIN kv l ON l.k = CAST(:leases || ` + tail + ` AS BLOB) JOIN kv_meta m ON m.id = 0 AND m.ok = 2
 		WHERE json_extract(l.v, '$.holder') IN (SELECT value FROM json_each(:holders))) c
 	WHERE kv.k = c.k`

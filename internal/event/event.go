@@ -19,6 +19,11 @@ const (
 	ObjectHandlerStuck  = "object.handler.stuck"
 	ObjectMirrorDropped = "object.mirror.dropped"
 
+	AlarmFireOK    = "alarm.fire.ok"
+	AlarmFireRetry = "alarm.fire.retry"
+	AlarmFireDead  = "alarm.fire.dead"
+	AlarmFireLost  = "alarm.fire.lost"
+
 	ProbeWarned         = "probe.warned"
 	ProbeStoreFailed    = "probe.store.failed"
 	ProbeStoreRecovered = "probe.store.recovered"

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/alarm"
 	"github.com/davidwkeith/dwk/internal/clock"
 	events "github.com/davidwkeith/dwk/internal/event"
 	"github.com/davidwkeith/dwk/internal/failpoint"
@@ -38,6 +39,7 @@ type attempted struct {
 	hasLive bool
 	head    objlog.Head
 	tail    []objlog.Entry
+	slot    alarm.Shown
 	// commitID is that of the position asked about, if there is such a row.
 	commitID  string
 	hasCommit bool
@@ -62,6 +64,7 @@ func (a *actor) attempt(ctx context.Context, ev *event, doubt uint64) (attempted
 	}
 	head := objlog.AddHead(p, a.class, a.id)
 	tail := objlog.AddTail(p, a.class, a.id, a.position().TXID)
+	slot := alarm.AddShow(p, a.class, a.id)
 	row := -1
 	if doubt > 0 {
 		row = objlog.AddCommitID(p, a.class, a.id, doubt)
@@ -85,6 +88,9 @@ func (a *actor) attempt(ctx context.Context, ev *event, doubt uint64) (attempted
 			res.tail, err = objlog.ReadEntries(v.Results[tail])
 		}
 	}
+	if err == nil {
+		res.slot, err = alarm.Read(a.class, a.id, v.Results[slot])
+	}
 	// An answer that shows this attempt's holder is success even when the
 	// verdict says no: a proxy repeated the request.
 	res.taken = res.hasLive && res.live.Holder == at.Holder
@@ -106,7 +112,7 @@ func (a *actor) attempt(ctx context.Context, ev *event, doubt uint64) (attempted
 // begin starts the tenure of a lease that was taken.
 func (a *actor) begin(res attempted, sent time.Time) {
 	a.tenure = newTenure(a, res.live, sent)
-	a.head, a.tail = res.head, res.tail
+	a.head, a.tail, a.slot, a.notDue = res.head, res.tail, res.slot, time.Time{}
 	a.rt.log.LogAttrs(a.rt.ctx, slog.LevelDebug, events.LeaseAcquireOK, a.attrs(slog.String(events.KeyHolder, res.live.Holder), slog.Int64(events.KeyEpoch, int64(res.live.Stamp)))...)
 }
 
@@ -117,6 +123,9 @@ func (a *actor) acquire(ev *event) error {
 	var last attempted
 	var lastErr error
 	for bound := firstPause; ; bound = min(2*bound, lastPause) {
+		if a.takeOffer() {
+			return nil
+		}
 		if wait := a.notBefore.Sub(clock.Now()); wait > 0 && !pause(ctx, wait) {
 			return a.noTurn(last, lastErr)
 		}

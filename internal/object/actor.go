@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/davidwkeith/dwk/internal/alarm"
 	"github.com/davidwkeith/dwk/internal/clock"
 	events "github.com/davidwkeith/dwk/internal/event"
 	"github.com/davidwkeith/dwk/internal/failpoint"
@@ -26,6 +27,8 @@ type actor struct {
 	stopped chan struct{}
 	place   *list.Element
 	used    time.Time
+	// offer is a lease that a poll has taken for the object's alarm.
+	offer *offer
 
 	// What follows belongs to the loop, or to whoever made the actor busy.
 
@@ -44,7 +47,15 @@ type actor struct {
 	// head is the object's last position. It is known while the lease is held.
 	head objlog.Head
 	// tail is what the acquire returned of the log and has not been applied.
-	tail     []objlog.Entry
+	tail []objlog.Entry
+	// slot is the object's alarm. It is known while the lease is held.
+	slot alarm.Shown
+	// notDue is until when the alarm is surely not due, fired whether the last
+	// event was an alarm, and serving whether an event waits for it to end.
+	notDue         time.Time
+	fired, serving bool
+	// settled, when not nil, is told when the offered alarm is done with.
+	settled  func()
 	instance *instance
 	// batch has run and waits for its commit. While a handler runs it is
 	// guarded by the instance's calls.
@@ -78,6 +89,11 @@ func (a *actor) attrs(more ...slog.Attr) []slog.Attr {
 func (a *actor) loop() {
 	a.rt.touch(a)
 	for {
+		a.takeOffer()
+		if a.mayFire() {
+			a.fire()
+			continue
+		}
 		ev := a.next()
 		if ev == nil {
 			a.closeBatch()
@@ -110,7 +126,7 @@ func (a *actor) next() *event {
 func (a *actor) sleep() bool {
 	a.rt.mu.Lock()
 	defer a.rt.mu.Unlock()
-	if len(a.queue) > 0 {
+	if len(a.queue) > 0 || a.offer != nil {
 		return false
 	}
 	a.running = false
@@ -135,7 +151,7 @@ func (a *actor) forgetEvent(ev *event) {
 func (a *actor) othersWait() bool {
 	a.rt.mu.Lock()
 	defer a.rt.mu.Unlock()
-	return len(a.queue) > 0
+	return len(a.queue) > 0 || a.serving
 }
 
 // serve runs one event from lease to answer.
@@ -148,12 +164,18 @@ func (a *actor) serve(ev *event) {
 		a.closeBatch()
 		a.letGo()
 	}
-	if a.tenure == nil {
+	for a.tenure == nil {
 		if err := a.acquire(ev); err != nil {
 			ev.finish(err, nil)
 			return
 		}
+		if a.claimed() { // a poll had taken the lease
+			a.serving = true
+			a.fire()
+			a.serving = false
+		}
 	}
+	a.fired = false
 	if len(a.batch.events) == 0 { // else the mirror is ahead of the head
 		if err := a.sync(ev); err != nil {
 			ev.finish(err, nil)
@@ -190,7 +212,9 @@ func (a *actor) endTenure() {
 		t.end()
 		t.lose()
 		a.tenure = nil
+		a.rt.leftClaim(t)
 	}
+	a.settleOffer()
 }
 
 // giveUp remembers a holder id that may be replaced, for as long as a late

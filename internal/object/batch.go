@@ -55,8 +55,8 @@ func (b *batch) arrived() time.Time {
 // goesOn reports whether the next event that waits may join the batch.
 func (a *actor) goesOn() bool {
 	n := len(a.batch.events)
-	if n == 0 || a.batch.events[n-1].commits > 0 {
-		return false // nothing has begun, or it has already been committed in part
+	if n == 0 || a.batch.events[n-1].commits > 0 || a.batch.events[n-1].firing != nil {
+		return false // nothing has begun, or it has already been committed in part, or is an alarm
 	}
 	return a.othersWait() && n < batchEvents && clock.Since(a.batch.from) < batchTime &&
 		a.mirror.Uncommitted() < batchBytes && a.tenure.usable() && !a.tenure.mustYield()
@@ -80,10 +80,10 @@ func (a *actor) closeBatch() {
 	}
 	switch {
 	case err != nil:
-	case entry == nil:
+	case entry == nil && !b.changes():
 		err = a.confirm(b.events[0], b.arrived())
 	default:
-		err = a.commit(b.events[0], entry, true)
+		err = a.commit(b.events[0], b, entry, true)
 	}
 	if err != nil {
 		a.undo(err)
@@ -120,10 +120,10 @@ func (a *actor) commitTo(mark mirror.Mark, b batch) error {
 			return captureError(err)
 		}
 	}
-	if entry == nil {
+	if entry == nil && !b.changes() {
 		return a.confirm(b.events[0], b.arrived())
 	}
-	return a.commit(b.events[0], entry, false)
+	return a.commit(b.events[0], b, entry, false)
 }
 
 // commitBehind commits the events before a running one, which has taken its

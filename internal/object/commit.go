@@ -45,13 +45,13 @@ func (a *actor) flush(ev *event) error {
 	b := a.takeBatch()
 	switch {
 	case err != nil:
-	case entry == nil:
+	case entry == nil && !b.flushes():
 		err = a.confirm(ev, b.arrived())
 	default:
-		err = a.commit(ev, entry, false)
-	}
-	if err == nil && entry != nil {
-		ev.commits++
+		if err = a.commit(ev, b, entry, false); err == nil {
+			ev.commits++
+			ev.committed()
+		}
 	}
 	if err != nil {
 		ev.refused = err
@@ -75,7 +75,7 @@ func (a *actor) confirm(ev *event, arrived time.Time) error {
 		var err error
 		extend := t.dueToExtend()
 		if extend {
-			info, ok, err = t.Extend(ctx, a.rt.commits, a.rt.cfg.LeaseTTL)
+			info, ok, err = t.extend(ctx)
 		} else {
 			info, ok, err = t.Confirm(ctx, a.rt.store)
 		}
@@ -102,15 +102,16 @@ func (a *actor) lastCall(ev *event) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(a.rt.ctx, max(left, lastWord))
 }
 
-// commit appends the entry to the log, in one round trip. When it returns an
-// error nothing was applied, except for [durable.ErrUnknownOutcome].
-func (a *actor) commit(ev *event, entry *mirror.Entry, last bool) error {
-	defer entry.Close() //nolint:errcheck // a temporary file
+// commit appends the entry, nil when no page was changed, to the log and makes
+// the effects of the batch durable with it, in one round trip. When it returns
+// an error nothing was applied, except for [durable.ErrUnknownOutcome].
+func (a *actor) commit(ev *event, b batch, entry *mirror.Entry, last bool) error {
 	t := a.tenure
-	release := last && (!a.othersWait() || t.mustYield())
+	fx := b.sum(last)
+	release := last && (t.mustYield() || !a.othersWait() && !a.firesBehind(fx))
 	c := objlog.Commit{
 		Class: a.class, ID: a.id, Name: ev.name, Base: a.head, CommitID: uuid.NewString(), Epoch: t.Stamp,
-		Post: entry.Post.Checksum, PageSize: entry.PageSize, Pages: entry.Pages, Snapshot: a.head.Checksum == 0,
+		Post: a.head.Checksum, PageSize: a.head.PageSize, Pages: a.head.Pages, Snapshot: a.head.Checksum == 0,
 	}
 	ctx, cancel := a.lastCall(ev)
 	defer cancel()
@@ -121,7 +122,7 @@ func (a *actor) commit(ev *event, entry *mirror.Entry, last bool) error {
 	if release {
 		t.end() // nothing must extend it behind the release
 	}
-	err := a.send(ctx, c, release)
+	err := a.send(ctx, c, fx, release)
 	if certain := (refused{}); err != nil && !errors.As(err, &certain) {
 		err = a.resolve(ctx, ev, c, err)
 		release = false
@@ -139,7 +140,8 @@ func (a *actor) commit(ev *event, entry *mirror.Entry, last bool) error {
 	if a.tenure == t || a.tenure == nil {
 		a.head = c.Head()
 	} // else a new acquire resolved it, and told the head, which others may have moved
-	if err := a.mirror.Confirm(entry.Post); err != nil {
+	fx.applied(a)
+	if err := a.follow(c, entry); err != nil {
 		// The log has it; only this copy is in doubt.
 		a.rt.log.LogAttrs(ctx, slog.LevelWarn, events.ObjectMirrorDropped, a.attrs(slog.String("why", "confirm"), slog.Any(events.KeyError, err))...)
 		if !last {
@@ -160,10 +162,26 @@ func (a *actor) commit(ev *event, entry *mirror.Entry, last bool) error {
 	return nil
 }
 
+// follow moves the mirror to a commit that the log has.
+func (a *actor) follow(c objlog.Commit, entry *mirror.Entry) error {
+	if entry == nil {
+		return a.mirror.Skip(c.TXID())
+	}
+	return a.mirror.Confirm(entry.Post)
+}
+
 // putEntry puts the entry's file into the commit's row or, when it is large, into
 // the object store before the row that names it: a replica that dies in between
 // leaves a file that nothing names.
 func (a *actor) putEntry(ctx context.Context, c *objlog.Commit, entry *mirror.Entry) (err error) {
+	if entry == nil {
+		if c.PageSize == 0 {
+			c.PageSize, _ = a.mirror.Size()
+		}
+		return nil
+	}
+	defer entry.Close() //nolint:errcheck // a temporary file
+	c.Post, c.PageSize, c.Pages = entry.Post.Checksum, entry.PageSize, entry.Pages
 	if entry.Size <= a.rt.cfg.InlineLimit {
 		c.Size = entry.Size
 		if c.Data = entry.Data; c.Data == nil {
@@ -194,7 +212,7 @@ func commitEvent(err error) string {
 
 // send sends the commit until it was executed or its outcome is unknown. The
 // error is a refused when surely nothing was applied.
-func (a *actor) send(ctx context.Context, c objlog.Commit, release bool) error {
+func (a *actor) send(ctx context.Context, c objlog.Commit, fx sum, release bool) error {
 	t := a.tenure
 	for {
 		p := kv.NewPlan()
@@ -205,9 +223,10 @@ func (a *actor) send(ctx context.Context, c objlog.Commit, release bool) error {
 			show = t.AddShow(p) // before the mark goes with the lease
 			t.AddRelease(p)
 		} else {
-			t.AddExtend(p, a.rt.cfg.LeaseTTL)
+			t.addExtend(p)
 			show = t.AddShow(p)
 		}
+		slot := fx.add(p, a)
 		row := objlog.AddCommitID(p, c.Class, c.ID, c.TXID())
 
 		failpoint.Hit("object.commit.before")
@@ -220,6 +239,9 @@ func (a *actor) send(ctx context.Context, c objlog.Commit, release bool) error {
 			if v.OK || id == c.CommitID {
 				if info, ok, err := lease.Read(c.Class, c.ID, v.Results[show]); err == nil && ok && info.Holder == t.Holder {
 					t.saw(info, sent, true)
+				}
+				if slot >= 0 {
+					a.seeSlot(v.Results[slot])
 				}
 				return nil
 			}

@@ -137,7 +137,7 @@ func (a *actor) run(ev *event) error {
 	} else if err != nil {
 		return captureError(err)
 	}
-	a.batch.add(ev, now != ev.built || ev.commits > 0)
+	a.batch.add(ev, now != ev.built || ev.commits > 0 || ev.changes())
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/queue"
 )
 
 // instanceEnv is an application's environment as one instance sees it: what
@@ -100,4 +101,40 @@ func (b gatedBucket) List(ctx context.Context, opts durable.ListOptions) (durabl
 		return durable.Listing{}, err
 	}
 	return b.next.List(ctx, opts)
+}
+
+// Queue implements durable.Env: what an event sends is part of its commit.
+func (e *instanceEnv) Queue(name string) durable.Queue {
+	return eventQueue{e.i, name, e.Env.Queue(name)}
+}
+
+type eventQueue struct {
+	i    *instance
+	name string
+	next durable.Queue
+}
+
+// Send implements durable.Queue.
+func (q eventQueue) Send(ctx context.Context, body any, opts durable.SendOptions) error {
+	return q.SendBatch(ctx, []any{body}, opts)
+}
+
+// SendBatch implements durable.Queue.
+func (q eventQueue) SendBatch(ctx context.Context, bodies []any, opts durable.SendOptions) error {
+	i := q.i
+	i.calls.Lock()
+	ev, err := i.caller(ctx)
+	if ev == nil || err != nil {
+		i.calls.Unlock()
+		if err == nil {
+			err = q.next.SendBatch(ctx, bodies, opts)
+		}
+		return err
+	}
+	defer i.calls.Unlock()
+	msgs, err := queue.Encode(q.name, bodies, opts)
+	if err != nil {
+		return err
+	}
+	return ev.addSends(msgs)
 }

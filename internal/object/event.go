@@ -56,6 +56,11 @@ type event struct {
 	refused error
 	// after is the work that begins when the event has been committed.
 	after []func(context.Context)
+	effects
+	// firing is set for the run of an alarm.
+	firing *firing
+	// err is the error that the event was answered with.
+	err error
 }
 
 func newEvent(ctx context.Context, kind string, g *gate) *event {
@@ -67,6 +72,7 @@ func (e *event) drop() bool { return e.state.CompareAndSwap(waiting, dropped) }
 
 // finish answers the caller and frees the request's body.
 func (e *event) finish(err error, header http.Header) {
+	e.err = err
 	e.gate.finish(err, header)
 	e.closeBody()
 }

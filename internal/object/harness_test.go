@@ -261,7 +261,11 @@ func (m *member) do(t *testing.T, name, path string, h handlers) *httptest.Respo
 }
 
 // doContext is do with a context. An aborted connection has the code 0.
-func (m *member) doContext(ctx context.Context, name, path string, h handlers) (w *httptest.ResponseRecorder) {
+func (m *member) doContext(ctx context.Context, name, path string, h handlers) *httptest.ResponseRecorder {
+	return m.doClass(ctx, "Counter", name, path, h)
+}
+
+func (m *member) doClass(ctx context.Context, class, name, path string, h handlers) (w *httptest.ResponseRecorder) {
 	w = httptest.NewRecorder()
 	defer func() {
 		if v := recover(); v != nil {
@@ -272,7 +276,7 @@ func (m *member) doContext(ctx context.Context, name, path string, h handlers) (
 		}
 	}()
 	r := httptest.NewRequestWithContext(context.WithValue(ctx, handlersKey{}, h), "POST", "http://test"+path, nil)
-	ns := m.Namespace("Counter")
+	ns := m.Namespace(class)
 	ns.Get(ns.ID(name)).ServeHTTP(w, r)
 	return w
 }
@@ -301,9 +305,9 @@ func (f *fleet) leases() int {
 // eventually polls until ok, and fails the test when that takes too long.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within 10 s", what)
+			t.Fatalf("%s: not within a minute", what)
 		}
 	}
 }

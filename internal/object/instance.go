@@ -86,13 +86,23 @@ func (i *instance) handle(ctx context.Context, ev *event) error {
 
 // unserved refuses objects that need what this release does not serve.
 func unserved(o durable.Object) error {
-	if _, ok := o.(durable.Alarmer); ok {
-		return fmt.Errorf("it has an alarm, which is %w", durable.ErrUnsupported)
-	}
 	if _, ok := o.(durable.SocketHandler); ok {
 		return fmt.Errorf("it has WebSockets, which are %w", durable.ErrUnsupported)
 	}
 	return nil
+}
+
+// running returns the event that runs, unless it was cancelled.
+func (i *instance) running() (*event, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	switch {
+	case i.ev == nil:
+		return nil, durable.ErrRevoked
+	case i.ctx.Err() != nil:
+		return nil, context.Cause(i.ctx)
+	}
+	return i.ev, nil
 }
 
 // current returns the event that runs, or nil.
@@ -122,16 +132,27 @@ func (i *instance) flush() error {
 type callOut func(ctx context.Context) (*event, error)
 
 func (i *instance) callOut(ctx context.Context) (*event, error) {
-	ev := i.current()
-	from, ok := ctx.Value(eventKey{}).(*event)
-	switch {
-	case ctx.Value(backgroundKey{}) != nil || ev == nil && !ok:
-		return nil, nil // work that an earlier event left behind is its own caller
-	case ok && from.actor == i.a && from != ev:
-		return nil, durable.ErrRevoked
-	case ev == nil:
+	ev, err := i.caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if ev == nil {
+		from, _ := ctx.Value(eventKey{}).(*event)
 		return from, nil
 	}
-	// Whatever context a handler uses, it calls from its event.
 	return ev, i.flush()
+}
+
+// caller returns the running event when a call is made from it, or nil when it
+// is not: work that an earlier event left behind is its own caller. Whatever
+// context a handler uses, it calls from its event.
+func (i *instance) caller(ctx context.Context) (*event, error) {
+	if ctx.Value(backgroundKey{}) != nil {
+		return nil, nil
+	}
+	ev := i.current()
+	if from, ok := ctx.Value(eventKey{}).(*event); ok && from.actor == i.a && from != ev {
+		return nil, durable.ErrRevoked
+	}
+	return ev, nil
 }

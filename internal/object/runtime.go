@@ -54,6 +54,15 @@ type Config struct {
 	InlineLimit int64
 	// Committed, when not nil, is told of every commit. It must not wait.
 	Committed func(class, id string, txid uint64)
+	// AlarmRetries is how often a failing alarm is run again before it is given
+	// up, and AlarmBackoff the wait before the first time; it doubles.
+	AlarmRetries int
+	AlarmBackoff time.Duration
+	// AlarmBatch is how many alarms that a poll has taken may run at a time.
+	AlarmBatch int
+	// WakeAt, when not nil, is told of the times, by the primary's clock, at which
+	// a poll will find work. It must not wait.
+	WakeAt func(time.Time)
 }
 
 // minRate is the least rate of a request's body, in bytes a second.
@@ -94,6 +103,8 @@ type Runtime struct {
 	mu     sync.Mutex
 	closed bool
 	actors map[key]*actor
+	// givenUp are the holder ids that ended with an alarm claimed.
+	givenUp map[string]givenUp
 	// resident orders the actors that have a mirror, least recently used first.
 	resident *list.List
 }
@@ -102,7 +113,7 @@ type key struct{ class, id string }
 
 // New returns a runtime for the classes, by name, whose objects live in store.
 func New(cfg Config, store *kv.Store, log *slog.Logger) *Runtime {
-	r := &Runtime{cfg: cfg, store: store, commits: kv.NewGroup(store), reader: keeper.Reader{Store: store, Blobs: cfg.Blobs, Dir: cfg.Dir}, classes: map[string]Class{}, log: log, actors: map[key]*actor{}, resident: list.New()}
+	r := &Runtime{cfg: cfg, store: store, commits: kv.NewGroup(store), reader: keeper.Reader{Store: store, Blobs: cfg.Blobs, Dir: cfg.Dir}, classes: map[string]Class{}, log: log, actors: map[key]*actor{}, givenUp: map[string]givenUp{}, resident: list.New()}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.loops.Go(r.evictIdle)
 	return r
@@ -150,6 +161,7 @@ func (r *Runtime) Stop(ctx context.Context) error {
 	r.mu.Lock()
 	r.closed = true
 	r.mu.Unlock()
+	r.handBackOffers()
 
 	err := r.settle(ctx)
 	r.cancel()
@@ -240,12 +252,16 @@ func (r *Runtime) submit(k key, ev *event) error {
 	}
 	ev.actor = a
 	a.queue = append(a.queue, ev)
+	r.startLocked(a)
+	return nil
+}
+
+func (r *Runtime) startLocked(a *actor) {
 	if !a.running {
 		a.running = true
 		a.stopped = make(chan struct{})
 		r.loops.Go(a.loop)
 	}
-	return nil
 }
 
 // touch marks the actor as having a mirror, most recently used, and drops the
@@ -286,7 +302,7 @@ func (r *Runtime) evict(actors []*actor) {
 	for _, a := range actors {
 		a.drop("evicted")
 		r.mu.Lock()
-		if len(a.queue) > 0 {
+		if len(a.queue) > 0 || a.offer != nil {
 			r.loops.Go(a.loop)
 		} else {
 			a.running = false

@@ -19,12 +19,8 @@ func (s *state) ID() durable.ID   { return s.i.id }
 func (s *state) SQL() durable.SQL { return sqlDB{i: s.i} }
 func (s *state) Now() time.Time   { return s.i.a.rt.store.Clock() }
 
-func (s *state) SetAlarm(time.Time) error       { return unsupported("alarms") }
-func (s *state) SetAlarmIn(time.Duration) error { return unsupported("alarms") }
-func (s *state) Alarm() (time.Time, bool)       { return time.Time{}, false }
-func (s *state) DeleteAlarm() error             { return unsupported("alarms") }
-func (s *state) Sockets() []durable.Socket      { return nil }
-func (s *state) WakeSockets() error             { return unsupported("WebSockets") }
+func (s *state) Sockets() []durable.Socket { return nil }
+func (s *state) WakeSockets() error        { return unsupported("WebSockets") }
 func (s *state) AcceptSocket(http.ResponseWriter, *http.Request, any) (durable.Socket, error) {
 	return nil, unsupported("WebSockets")
 }

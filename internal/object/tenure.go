@@ -2,14 +2,17 @@ package object
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/alarm"
 	"github.com/davidwkeith/dwk/internal/clock"
 	events "github.com/davidwkeith/dwk/internal/event"
+	"github.com/davidwkeith/dwk/internal/kv"
 	"github.com/davidwkeith/dwk/internal/lease"
 )
 
@@ -33,6 +36,8 @@ type tenure struct {
 	// wanted is when another replica's wish was first noticed, or zero.
 	wanted time.Time
 	lost   bool
+	// claim is set while the object's alarm is claimed under the lease.
+	claim bool
 }
 
 // newTenure begins the use of a lease that a statement sent at sent has taken.
@@ -119,6 +124,39 @@ func (t *tenure) lose() {
 	t.cancel(durable.ErrFenced)
 }
 
+// setClaim says whether the object's alarm is claimed under the lease.
+func (t *tenure) setClaim(claim bool) {
+	t.mu.Lock()
+	t.claim = claim
+	t.mu.Unlock()
+}
+
+// addExtend extends the lease when the plan is applied, and moves an alarm that
+// is claimed under it.
+func (t *tenure) addExtend(p *kv.Plan) {
+	t.AddExtend(p, t.a.rt.cfg.LeaseTTL)
+	t.mu.Lock()
+	claim := t.claim
+	t.mu.Unlock()
+	if claim {
+		alarm.AddFollow(p, t.Held)
+	}
+}
+
+// extend extends the lease, when it is live and still ours, and so confirms it.
+func (t *tenure) extend(ctx context.Context) (lease.Info, bool, error) {
+	p := kv.NewPlan()
+	t.Require(p)
+	t.addExtend(p)
+	show := t.AddShow(p)
+	v, err := t.a.rt.commits.Commit(ctx, p)
+	if err != nil {
+		return lease.Info{}, false, fmt.Errorf("extend lease of %s/%s: %w", t.Class, t.ID, err)
+	}
+	info, ok, err := lease.Read(t.Class, t.ID, v.Results[show])
+	return info, v.OK && ok && info.Holder == t.Holder && info.Stamp == t.Stamp, err
+}
+
 // end stops the renewal. It may be repeated.
 func (t *tenure) end() { t.once.Do(func() { close(t.ended) }) }
 
@@ -155,7 +193,7 @@ func (t *tenure) renew() {
 		}
 		call, done := context.WithTimeout(ctx, max(min(left, ttl/2), time.Millisecond))
 		sent := clock.Now()
-		info, ok, err := t.Extend(call, t.a.rt.commits, ttl)
+		info, ok, err := t.extend(call)
 		done()
 		select {
 		case <-t.ended:

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/alarm"
 	"github.com/davidwkeith/dwk/internal/failpoint"
 	"github.com/davidwkeith/dwk/internal/kv"
 	"github.com/davidwkeith/dwk/internal/object/mirror"
@@ -186,5 +187,8 @@ func (o *Ops) Delete(ctx context.Context, c Change) (objlog.Head, error) {
 	}
 	before := t.head
 	d := objlog.Delete{Class: c.Class, ID: c.ID, Base: before, CommitID: uuid.NewString(), Epoch: t.held.Stamp}
-	return before, t.commit(d.TXID(), d.CommitID, d.Add)
+	return before, t.commit(d.TXID(), d.CommitID, func(p *kv.Plan) {
+		d.Add(p)
+		alarm.AddClear(p, c.Class, c.ID)
+	})
 }

@@ -306,6 +306,22 @@ func (m *Mirror) checkpoint() {
 	clear(m.inWAL)
 }
 
+// Skip tells the mirror that the log has one commit more, in which no page was
+// changed. Changes stay unconfirmed.
+func (m *Mirror) Skip(txid uint64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.lost != nil {
+		return m.lost
+	}
+	if txid != m.pos.TXID+1 || m.captured != nil {
+		return fmt.Errorf("skip to commit %d from %s", txid, m.pos)
+	}
+	m.epoch++
+	m.pos.TXID = txid
+	return nil
+}
+
 // Empty moves the position to a later commit that left no database, as a
 // deletion does. Changes since the last Confirm are undone. Like Apply it may
 // follow an error that wraps [ErrDiscarded], and ends with such an error.
