@@ -22,16 +22,61 @@ const module = "github.com/davidwkeith/dwk"
 // layers are the packages from the bottom up: a package imports only from
 // lower layers, or what its own entry allows. Every package has a place.
 var layers = [][]string{
-	{"durable", "internal/kv/tuple", "internal/clock", "internal/event", "internal/failpoint", "internal/config", "internal/spool", "internal/guard", "internal/libsql/sqlite", "internal/hrana/proto", "internal/term"},
-	{"internal/libsql", "internal/hrana", "internal/server", "internal/bucket", "apps/lab"},
-	{"internal/kv", "internal/object/mirror", "internal/bucket/dir", "apps"},
-	{"internal/lease", "internal/mode", "internal/object/objlog", "internal/queue"},
-	{"internal/object/keeper", "internal/alarm"},
-	{"internal/object", "internal/objectops", "internal/probe", "internal/bench"},
-	{"internal/host"},
-	{"internal/cli"},
-	{"."},
-	{"cmd/dwk"},
+	{
+		"durable",
+		"internal/kv/tuple",
+		"internal/clock",
+		"internal/event",
+		"internal/failpoint",
+		"internal/config",
+		"internal/spool",
+		"internal/guard",
+		"internal/libsql/sqlite",
+		"internal/hrana/proto",
+		"internal/term",
+	},
+	{
+		"internal/libsql",
+		"internal/hrana",
+		"internal/server",
+		"internal/bucket",
+		"apps/lab",
+	},
+	{
+		"internal/kv",
+		"internal/object/mirror",
+		"internal/bucket/dir",
+		"apps",
+	},
+	{
+		"internal/lease",
+		"internal/mode",
+		"internal/object/objlog",
+		"internal/queue",
+	},
+	{
+		"internal/object/keeper",
+		"internal/alarm",
+	},
+	{
+		"internal/fleet",
+		"internal/object",
+		"internal/objectops",
+		"internal/probe",
+		"internal/bench",
+	},
+	{
+		"internal/host",
+	},
+	{
+		"internal/cli",
+	},
+	{
+		".",
+	},
+	{
+		"cmd/dwk",
+	},
 }
 
 // testOnly are packages that only tests import; they may import anything.

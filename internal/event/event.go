@@ -19,10 +19,19 @@ const (
 	ObjectHandlerStuck  = "object.handler.stuck"
 	ObjectMirrorDropped = "object.mirror.dropped"
 
-	AlarmFireOK    = "alarm.fire.ok"
-	AlarmFireRetry = "alarm.fire.retry"
-	AlarmFireDead  = "alarm.fire.dead"
-	AlarmFireLost  = "alarm.fire.lost"
+	AlarmFireOK            = "alarm.fire.ok"
+	AlarmFireRetry         = "alarm.fire.retry"
+	AlarmFireDead          = "alarm.fire.dead"
+	AlarmFireLost          = "alarm.fire.lost"
+	FleetPollFailed        = "fleet.poll.failed"
+	FleetPollRecovered     = "fleet.poll.recovered"
+	FleetPollLag           = "fleet.poll.lag"
+	FleetReplicaRegistered = "fleet.replica.registered"
+	FleetReplicaLost       = "fleet.replica.lost"
+	FleetReplicaState      = "fleet.replica.state"
+	FleetModeRefused       = "fleet.mode.refused"
+
+	KVSweepOK = "kv.sweep.ok"
 
 	ProbeWarned         = "probe.warned"
 	ProbeStoreFailed    = "probe.store.failed"
@@ -32,7 +41,8 @@ const (
 	ServeStopping = "serve.stopping"
 	ServeStopped  = "serve.stopped"
 
-	DrainStepDone = "drain.step.done"
+	DrainRequested = "drain.requested"
+	DrainStepDone  = "drain.step.done"
 
 	HTTPRequest  = "http.request"
 	HTTPPanicked = "http.panic"

@@ -130,6 +130,23 @@ func (s *Store) Decide(ctx context.Context, stmts ...libsql.Statement) ([]libsql
 	return res[1:], nil
 }
 
+// Write runs statements that guard themselves, without a verdict, in one write
+// transaction at the primary and one round trip, and returns a result each and
+// the primary's time. Without a row that changes it costs no write to a disk.
+func (s *Store) Write(ctx context.Context, stmts ...libsql.Statement) ([]libsql.Result, time.Time, error) {
+	all := make([]libsql.Statement, 0, len(stmts)+2)
+	all = append(append(append(all, libsql.S(touchNothing)), stmts...), libsql.S(`SELECT `+Now))
+	sent := clock.Now()
+	res, err := s.db.Batch(ctx, libsql.Write, all...)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	last := len(res) - 1
+	ms, _ := res[last].Rows[0][0].(int64)
+	s.observe(ms, sent)
+	return res[1:last], time.UnixMilli(ms), nil
+}
+
 // Now asks the primary for its time.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	sent := clock.Now()

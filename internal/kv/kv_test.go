@@ -412,3 +412,28 @@ func TestKeyNum(t *testing.T) {
 		}
 	})
 }
+
+func TestWriteRunsStatementsTogether(t *testing.T) {
+	eachStore(t, func(t *testing.T, db *libsql.DB, s *kv.Store) {
+		if _, err := s.Set(t.Context(), tuple.Key{"a"}, 1, 0); err != nil {
+			t.Fatal(err)
+		}
+		trips := db.Trips()
+		res, now, err := s.Write(t.Context(), libsql.S(`UPDATE kv SET v = '2' RETURNING v`), libsql.S(`SELECT v FROM kv`))
+		if err != nil || len(res) != 2 || res[0].Rows[0][0] != "2" || res[1].Rows[0][0] != "2" {
+			t.Fatalf("%v, %v", res, err)
+		}
+		if d := time.Since(now).Abs(); d > time.Hour || s.Skew().Abs() > time.Hour {
+			t.Errorf("the primary's time is %v", now)
+		}
+		if _, _, err := s.Write(t.Context(), libsql.S(`UPDATE kv SET v = '3'`), libsql.S(`SELECT nonsense`)); libsql.OutcomeOf(err) != libsql.Failed {
+			t.Errorf("got %v", err)
+		}
+		if e, _, _ := s.Get(t.Context(), tuple.Key{"a"}); string(e.Value) != "2" {
+			t.Errorf("a failed batch left %s", e.Value)
+		}
+		if n := db.Trips() - trips; n != 3 {
+			t.Errorf("%d round trips", n)
+		}
+	})
+}
