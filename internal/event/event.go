@@ -1,5 +1,8 @@
 // Package event holds the names of what happens, as logs show them and
 // metrics count them. A name is stable: dashboards and alerts are built on it.
+//
+// A new name is a constant here, an entry of [Names] and a row of the table in
+// docs/operators.md; the tests of internal/metrics compare them.
 package event
 
 // The names, by the part of the program that emits them.
@@ -19,10 +22,16 @@ const (
 	ObjectHandlerStuck  = "object.handler.stuck"
 	ObjectMirrorDropped = "object.mirror.dropped"
 
-	AlarmFireOK            = "alarm.fire.ok"
-	AlarmFireRetry         = "alarm.fire.retry"
-	AlarmFireDead          = "alarm.fire.dead"
-	AlarmFireLost          = "alarm.fire.lost"
+	ObjectKeepFailed    = "object.keep.failed"
+	ObjectKeepMerged    = "object.keep.merged"
+	ObjectKeepTrimmed   = "object.keep.trimmed"
+	ObjectKeepCollected = "object.keep.collected"
+
+	AlarmFireOK    = "alarm.fire.ok"
+	AlarmFireRetry = "alarm.fire.retry"
+	AlarmFireDead  = "alarm.fire.dead"
+	AlarmFireLost  = "alarm.fire.lost"
+
 	FleetPollFailed        = "fleet.poll.failed"
 	FleetPollRecovered     = "fleet.poll.recovered"
 	FleetPollLag           = "fleet.poll.lag"
@@ -46,6 +55,7 @@ const (
 
 	HTTPRequest  = "http.request"
 	HTTPPanicked = "http.panic"
+	HTTPError    = "http.error"
 
 	ConfigWarning = "config.warning"
 )
@@ -58,4 +68,18 @@ const (
 	KeyTXID   = "txid"
 	KeyEpoch  = "epoch"
 	KeyError  = "error"
+	KeyQueue  = "queue"
+	KeyStore  = "store"
+)
+
+// Keys of log attributes that metrics observe. Where an event carries one, the
+// histogram of that name and event shows how its values are spread.
+const (
+	// KeyTook is how long it took, a time.Duration.
+	KeyTook = "took"
+	// KeyLate is how long after it was due it began, a time.Duration.
+	KeyLate = "late"
+	// KeyCount is the number of things that it was done to, an integer: the
+	// messages of a batch, the rows of a sweep.
+	KeyCount = "count"
 )

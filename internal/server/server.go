@@ -5,11 +5,15 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/davidwkeith/dwk/internal/event"
 )
 
 const (
@@ -69,7 +73,7 @@ func Listen(ctx context.Context, cfg Config) (*Server, error) {
 		IdleTimeout:       orDefault(cfg.IdleTimeout, defaultIdleTimeout),
 		MaxHeaderBytes:    orDefault(cfg.HeaderBytes, defaultHeaderBytes),
 		TLSConfig:         tlsConfig,
-		ErrorLog:          slog.NewLogLogger(orDiscard(cfg.Logger).Handler(), slog.LevelWarn),
+		ErrorLog:          log.New(errorLog{orDiscard(cfg.Logger), cfg.Name}, "", 0),
 		BaseContext:       func(net.Listener) context.Context { return base },
 	}
 	return s, nil
@@ -156,4 +160,15 @@ func (s *Server) wait(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// An errorLog takes the lines that net/http logs about connections.
+type errorLog struct {
+	log      *slog.Logger
+	listener string
+}
+
+func (l errorLog) Write(line []byte) (int, error) {
+	l.log.Warn(event.HTTPError, "listener", l.listener, event.KeyError, cut(strings.TrimSpace(string(line))))
+	return len(line), nil
 }

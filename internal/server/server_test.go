@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -181,7 +182,8 @@ func TestHeaderBounds(t *testing.T) {
 
 func TestTLS(t *testing.T) {
 	cert, key, pool := selfSigned(t)
-	s := listen(t, Config{Cert: cert, Key: key})
+	lines := make(chan string, 8)
+	s := listen(t, Config{Cert: cert, Key: key, Logger: slog.New(slog.NewTextHandler(sink(lines), nil))})
 	ended := start(t, s, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) }))
 	for _, h2 := range []bool{false, true} {
 		c := client(t)
@@ -198,11 +200,26 @@ func TestTLS(t *testing.T) {
 		}
 		tr.CloseIdleConnections()
 	}
+	// What goes wrong before there is a request is an event too.
+	conn, err := net.Dial("tcp", s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(conn, "not a handshake\r\n\r\n")
+	if line := <-lines; !strings.Contains(line, "level=WARN msg=http.error listener=public error=\"http: TLS handshake error") {
+		t.Errorf("logged %s", line)
+	}
+	conn.Close()
 	if err := s.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
 	ended()
 }
+
+// A sink takes the lines of a log.
+type sink chan<- string
+
+func (s sink) Write(line []byte) (int, error) { s <- string(line); return len(line), nil }
 
 func selfSigned(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
 	t.Helper()

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/davidwkeith/dwk/internal/event"
 	"github.com/davidwkeith/dwk/internal/kv"
 	"github.com/davidwkeith/dwk/internal/lease"
 	"github.com/davidwkeith/dwk/internal/libsql"
@@ -117,6 +118,6 @@ func (k *Keeper) collect(ctx context.Context) (more bool, err error) {
 	if _, err := k.store.Commit(ctx, p); err != nil {
 		return false, fmt.Errorf("forget garbage: %w", err)
 	}
-	k.log.LogAttrs(ctx, slog.LevelDebug, eventCollected, slog.Int("files", deleted))
+	k.log.LogAttrs(ctx, slog.LevelDebug, event.ObjectKeepCollected, slog.Int(event.KeyCount, deleted))
 	return len(refs) == collectAtOnce, nil
 }

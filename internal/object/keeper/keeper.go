@@ -151,16 +151,8 @@ func (k *Keeper) run(ctx context.Context) {
 	}
 }
 
-// Names of what is logged.
-const (
-	eventFailed    = "object.keep.failed"
-	eventMerged    = "object.keep.merged"
-	eventTrimmed   = "object.keep.trimmed"
-	eventCollected = "object.keep.collected"
-)
-
 func (k *Keeper) report(ctx context.Context, err error, attrs ...slog.Attr) {
 	if err != nil && !errors.Is(err, context.Canceled) {
-		k.log.LogAttrs(ctx, slog.LevelWarn, eventFailed, append(attrs, slog.Any(event.KeyError, err))...)
+		k.log.LogAttrs(ctx, slog.LevelWarn, event.ObjectKeepFailed, append(attrs, slog.Any(event.KeyError, err))...)
 	}
 }

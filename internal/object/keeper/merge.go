@@ -183,7 +183,7 @@ func (k *Keeper) insert(ctx context.Context, class, id string, level int, in *in
 		}
 		return false, nil
 	}
-	k.log.LogAttrs(ctx, slog.LevelDebug, eventMerged, slog.String(event.KeyClass, class), slog.String(event.KeyObject, id),
+	k.log.LogAttrs(ctx, slog.LevelDebug, event.ObjectKeepMerged, slog.String(event.KeyClass, class), slog.String(event.KeyObject, id),
 		slog.Uint64(event.KeyTXID, last.MaxTXID), slog.Int("level", level), slog.Int64("bytes", merged.Size))
 	_, first, others := objlog.ReadWeight(v.Results[weight])
 	return isDue(first, others), nil

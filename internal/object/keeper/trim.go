@@ -53,7 +53,7 @@ func (k *Keeper) trim(ctx context.Context, class, id string) error {
 		}
 	}
 	if t.removed > 0 {
-		k.log.LogAttrs(ctx, slog.LevelDebug, eventTrimmed, slog.String(event.KeyClass, class), slog.String(event.KeyObject, id), slog.Int64("rows", t.removed))
+		k.log.LogAttrs(ctx, slog.LevelDebug, event.ObjectKeepTrimmed, slog.String(event.KeyClass, class), slog.String(event.KeyObject, id), slog.Int64(event.KeyCount, t.removed))
 	}
 	return nil
 }

@@ -1,0 +1,15 @@
+package event
+
+// Names returns every name: what metrics count, and nothing else.
+func Names() []string {
+	return []string{
+		LeaseAcquireOK, LeaseAcquireContended, LeaseAcquireFailed, LeaseExpired, LeaseReleaseLost,
+		ObjectSyncOK, ObjectSyncFailed, ObjectCommitOK, ObjectCommitFenced, ObjectCommitUnknown, ObjectHandlerFailed, ObjectHandlerStuck, ObjectMirrorDropped,
+		ObjectKeepFailed, ObjectKeepMerged, ObjectKeepTrimmed, ObjectKeepCollected,
+		ProbeWarned, ProbeStoreFailed, ProbeStoreRecovered,
+		ServeStarted, ServeStopping, ServeStopped,
+		DrainStepDone,
+		HTTPRequest, HTTPPanicked, HTTPError,
+		ConfigWarning,
+	}
+}
