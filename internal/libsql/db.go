@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/davidwkeith/dwk/internal/clock"
 )
 
 // Limits and defaults.
@@ -37,6 +39,10 @@ type Config struct {
 	// MaxConns bounds the connections, of a file those for reading; 0 means
 	// 16.
 	MaxConns int
+	// Observe, when not nil, is called after each round trip with the time that
+	// it took, of a Stream that until its first row, and its error. It must not
+	// wait.
+	Observe func(took time.Duration, err error)
 }
 
 // A DB is one database. It is safe for concurrent use.
@@ -45,6 +51,7 @@ type DB struct {
 	addr    string
 	local   bool
 	timeout time.Duration
+	observe func(took time.Duration, err error)
 	trips   atomic.Int64
 
 	mu       sync.Mutex
@@ -77,7 +84,10 @@ func Open(cfg Config) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &DB{addr: a.String(), local: a.path != "", timeout: cfg.Timeout}
+	db := &DB{addr: a.String(), local: a.path != "", timeout: cfg.Timeout, observe: cfg.Observe}
+	if db.observe == nil {
+		db.observe = func(time.Duration, error) {}
+	}
 	if db.local {
 		db.backend, err = openFile(a.path, cfg)
 	} else {
@@ -104,7 +114,9 @@ func (db *DB) Batch(ctx context.Context, mode Mode, stmts ...Statement) ([]Resul
 	defer db.underWay.Done()
 	ctx, cancel := context.WithTimeout(ctx, db.timeout)
 	defer cancel()
+	sent := clock.Now()
 	results, err := db.backend.batch(ctx, mode, stmts)
+	db.observe(clock.Since(sent), err)
 	if err != nil {
 		return nil, db.named(err)
 	}
@@ -128,7 +140,14 @@ func (db *DB) Stream(ctx context.Context, stmt Statement) iter.Seq2[Row, error] 
 		// A consumer that breaks off also ends what waits for the context.
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		if err := db.backend.stream(ctx, stmts[0], func(row Row) bool { return yield(row, nil) }); err != nil {
+		sent := clock.Now()
+		took := sync.OnceValue(func() time.Duration { return clock.Since(sent) })
+		err = db.backend.stream(ctx, stmts[0], func(row Row) bool {
+			took()
+			return yield(row, nil)
+		})
+		db.observe(took(), err)
+		if err != nil {
 			yield(nil, db.named(err))
 		}
 	}
