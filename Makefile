@@ -34,6 +34,11 @@ fuzz: ## fuzz each codec and parser for a while (FUZZTIME=1m)
 bench: ## run the benchmarks of the code
 	go test -run '^$$' -bench . -benchmem ./...
 
+.PHONY: check-configs
+check-configs: ## check and test the alert rules; needs promtool (Debian: prometheus)
+	promtool check rules configs/prometheus-alerts.yaml
+	promtool test rules configs/prometheus-alerts-test.yaml
+
 .PHONY: ci
 ci: ## run what the project's CI runs
 	.ci/run

@@ -41,6 +41,7 @@ var layers = [][]string{
 		"internal/server",
 		"internal/bucket",
 		"apps/lab",
+		"internal/metrics",
 	},
 	{
 		"internal/kv",
@@ -90,6 +91,7 @@ var only = map[string][]string{
 	"github.com/spf13/cobra":                    {"internal/cli"},
 	"github.com/spf13/viper":                    {"internal/config"},
 	"github.com/charmbracelet/lipgloss":         {"internal/term"},
+	"github.com/prometheus":                     {"internal/metrics"},
 	"testing":                                   {},
 	module + "/internal/config":                 {"internal/host", "internal/cli"},
 }

@@ -95,7 +95,17 @@ func newLogger(t *term.Term, c config.Log) (*slog.Logger, error) {
 	}
 	o := &slog.HandlerOptions{Level: level}
 	if c.Format == "json" || c.Format == "auto" && !t.ErrIsTerminal() {
+		o.ReplaceAttr = inSeconds
 		return slog.New(slog.NewJSONHandler(t.Err, o)), nil
 	}
 	return slog.New(slog.NewTextHandler(t.Err, o)), nil
+}
+
+// inSeconds makes durations numbers of seconds, as metrics have them. JSON
+// would show nanoseconds.
+func inSeconds(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.Float64Value(a.Value.Duration().Seconds())
+	}
+	return a
 }

@@ -119,6 +119,19 @@ func TestLogger(t *testing.T) {
 	}
 }
 
+// JSON shows durations in seconds, as metrics do.
+func TestLoggedDurations(t *testing.T) {
+	var out strings.Builder
+	log, err := newLogger(term.New(nil, io.Discard, &out, os.Getenv), config.Log{Level: "info", Format: "json"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Info("x", "took", 1500*time.Microsecond, "n", 7)
+	if got := out.String(); !strings.Contains(got, `"took":0.0015,"n":7`) {
+		t.Error(got)
+	}
+}
+
 // start runs the program as a process of its own.
 func start(t *testing.T, environ []string, args ...string) (*exec.Cmd, *lineSink) {
 	t.Helper()

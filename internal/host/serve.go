@@ -15,10 +15,12 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/clock"
 	"github.com/davidwkeith/dwk/internal/config"
 	"github.com/davidwkeith/dwk/internal/event"
 	"github.com/davidwkeith/dwk/internal/guard"
 	"github.com/davidwkeith/dwk/internal/lease"
+	"github.com/davidwkeith/dwk/internal/metrics"
 	"github.com/davidwkeith/dwk/internal/mode"
 	"github.com/davidwkeith/dwk/internal/object"
 	"github.com/davidwkeith/dwk/internal/object/keeper"
@@ -44,8 +46,9 @@ type ServeOptions struct {
 // naming every store that failed and why, or when something did not finish in
 // time.
 func Serve(ctx context.Context, o ServeOptions) error {
-	r := &replica{opts: o, cfg: o.Config, id: newReplicaID(), log: o.Log}
-	r.log = o.Log.With("replica", r.id)
+	r := &replica{opts: o, cfg: o.Config, id: newReplicaID()}
+	r.metrics = metrics.New(metrics.Config{Version: o.Version, Replica: r.id})
+	r.log = slog.New(r.metrics.Log(o.Log.Handler())).With("replica", r.id)
 	defer r.close()
 	if err := r.start(ctx); err != nil {
 		return err
@@ -63,7 +66,9 @@ type replica struct {
 	opts ServeOptions
 	cfg  *config.Config
 	id   string
-	log  *slog.Logger
+	// log counts the events that it is given; see package metrics.
+	log     *slog.Logger
+	metrics *metrics.Metrics
 
 	stores        *Stores
 	files         durable.Bucket            // the object store
@@ -127,7 +132,7 @@ func (r *replica) listen(ctx context.Context) error {
 
 func (r *replica) openStores(ctx context.Context) error {
 	var err error
-	if r.stores, err = Open(r.cfg); err != nil {
+	if r.stores, err = open(r.cfg, r.observe("coordination")); err != nil {
 		return err
 	}
 	r.undo = append(r.undo, r.stores.Close)
@@ -240,7 +245,7 @@ func (r *replica) mount() error {
 		if err != nil {
 			return err
 		}
-		e := &env{r: r, app: app, settings: settings, base: *base.JoinPath(m.Path), log: r.log.With("app", app.Name)}
+		e := &env{r: r, app: app, settings: settings, base: *base.JoinPath(m.Path), log: metrics.Uncounted(r.log).With("app", app.Name)}
 		for name, class := range app.Classes {
 			if err := r.objects.Register(name, object.Class{New: class, Env: e}); err != nil {
 				return err
@@ -294,13 +299,16 @@ func (r *replica) handlers(base *url.URL, mounts []server.Mount) error {
 	var err error
 	r.site, err = server.NewPublic(server.PublicConfig{
 		BaseURL: base, Mounts: mounts, Health: health, Dir: r.cfg.PublicDir, Replica: r.id, Logger: r.log,
+		Done: func(a server.Access) { r.metrics.Request(a.Mount, a.Status, a.Duration) },
 	})
 	if err != nil {
 		return err
 	}
 	r.undo = append(r.undo, r.site.Close)
+	r.metrics.Register(r.gauges())
 	r.control, err = server.NewAdmin(server.AdminConfig{
 		Readiness: r.ready, Token: r.cfg.Admin.Token.Reveal(), Pprof: r.cfg.Admin.Pprof, Replica: r.id, Logger: r.log,
+		Handlers: map[string]http.Handler{"/metrics": r.metrics.Handler()},
 	})
 	return err
 }
@@ -341,11 +349,12 @@ func (r *replica) stop() error {
 	defer cancel()
 	var left []error
 	step := func(name string, f func() error) {
+		began := clock.Now()
 		if err := f(); err != nil {
 			left = append(left, fmt.Errorf("%s: %w", name, err))
 			return
 		}
-		r.log.Info(event.DrainStepDone, "step", name)
+		r.log.Info(event.DrainStepDone, "step", name, event.KeyTook, clock.Since(began))
 	}
 	r.ready.SetState(server.StateDraining)
 	step("grace", func() error { // for load balancers to notice
@@ -363,7 +372,7 @@ func (r *replica) stop() error {
 		defer cancel()
 		n, err := lease.ReleaseAll(call, r.stores.KV, r.id)
 		if n > 0 {
-			r.log.Warn(event.LeaseReleaseLost, "leases", n)
+			r.log.Warn(event.LeaseReleaseLost, event.KeyCount, n)
 		}
 		return err
 	})

@@ -27,6 +27,7 @@ var echo = durable.App{
 	Name: "echo",
 	New: func(env durable.Env) (http.Handler, error) {
 		ns := env.Namespace("Echo")
+		env.Logger().Info("serve.stopped") // whatever it says, it is no event
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { ns.Get(ns.ID("x")).ServeHTTP(w, r) }), nil
 	},
 	Classes: map[string]durable.Class{"Echo": func(s durable.State, e durable.Env) (durable.Object, error) {
@@ -87,6 +88,62 @@ func get(t *testing.T, url string) (int, string) {
 	defer resp.Body.Close()
 	b, _ := io.ReadAll(resp.Body)
 	return resp.StatusCode, string(b)
+}
+
+// A replica shows what it did, to those who may use the admin listener.
+func TestServeShowsMetrics(t *testing.T) {
+	public, admin, stop := serve(t, testConfig(t, map[string]any{"admin.token": "operator-token"}))
+	defer stop() //nolint:errcheck
+	if code, body := get(t, public+"/echo/"); code != 200 {
+		t.Fatalf("echo: %d %q", code, body)
+	}
+	if code, _ := get(t, admin+"/metrics"); code != http.StatusUnauthorized {
+		t.Errorf("without a token: %d", code)
+	}
+	if code, _ := get(t, public+"/metrics"); code != http.StatusNotFound {
+		t.Errorf("on the public listener: %d", code)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), "GET", admin+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer operator-token")
+	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != 200 {
+		t.Fatal(resp.StatusCode, err)
+	}
+	for _, want := range []string{
+		`dwk_events_total{event="serve.started"} 1`,
+		`dwk_events_total{event="serve.stopped"} 0`,
+		`dwk_events_total{event="lease.acquire.ok"} 1`, // a debug event, which the log does not show
+		`dwk_events_total{event="object.commit.ok"} 1`,
+		`dwk_events_total{event="object.commit.unknown"} 0`,
+		`dwk_event_duration_seconds_count{event="object.commit.ok"} 1`,
+		`dwk_event_duration_seconds_count{event="lease.acquire.ok"} 1`,
+		`dwk_event_duration_seconds_count{event="http.request"} `,
+		`dwk_http_requests_total{mount="/echo",status="200"} 1`,
+		`dwk_store_round_trips_total{outcome="ok",store="coordination"} `,
+		`dwk_store_seconds_count{store="coordination"} `,
+		`dwk_replica_state{state="ready"} 1`,
+		"dwk_replica_ready 1",
+		"dwk_objects_resident 1",
+		"dwk_plans_waiting 0",
+		"dwk_clock_skew_seconds ",
+		`,version="test"} 1`,
+	} {
+		if !strings.Contains(string(b), want) {
+			t.Errorf("no %s", want)
+		}
+	}
+	if t.Failed() {
+		t.Logf("%s", b)
+	}
 }
 
 func TestServeAndStopLeavesNothing(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/davidwkeith/dwk/internal/config"
 	"github.com/davidwkeith/dwk/internal/kv"
@@ -29,10 +30,13 @@ type Stores struct {
 }
 
 // Open opens the stores of a configuration. It does not touch the network.
-func Open(cfg *config.Config) (*Stores, error) {
+func Open(cfg *config.Config) (*Stores, error) { return open(cfg, nil) }
+
+// open is Open with a function that is told of every round trip.
+func open(cfg *config.Config, observe func(took time.Duration, err error)) (*Stores, error) {
 	db, err := libsql.Open(libsql.Config{
 		URL: cfg.LibSQLURLOrDefault(), Token: cfg.LibSQL.Token.Reveal(), Namespace: cfg.LibSQL.Namespace,
-		CA: cfg.LibSQL.CA, Timeout: cfg.LibSQL.Timeout, MaxConns: cfg.LibSQL.MaxConns,
+		CA: cfg.LibSQL.CA, Timeout: cfg.LibSQL.Timeout, MaxConns: cfg.LibSQL.MaxConns, Observe: observe,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("coordination store: %w", err)

@@ -113,7 +113,7 @@ func (a *actor) attempt(ctx context.Context, ev *event, doubt uint64) (attempted
 func (a *actor) begin(res attempted, sent time.Time) {
 	a.tenure = newTenure(a, res.live, sent)
 	a.head, a.tail, a.slot, a.notDue = res.head, res.tail, res.slot, time.Time{}
-	a.rt.log.LogAttrs(a.rt.ctx, slog.LevelDebug, events.LeaseAcquireOK, a.attrs(slog.String(events.KeyHolder, res.live.Holder), slog.Int64(events.KeyEpoch, int64(res.live.Stamp)))...)
+	a.rt.log.LogAttrs(a.rt.ctx, slog.LevelDebug, events.LeaseAcquireOK, a.attrs(slog.String(events.KeyHolder, res.live.Holder), slog.Int64(events.KeyEpoch, int64(res.live.Stamp)), slog.Duration(events.KeyTook, clock.Since(sent)))...)
 }
 
 // acquire takes the lease for an event, until the event's turn is over.
@@ -186,6 +186,7 @@ func (a *actor) sync(ev *event) error {
 }
 
 func (a *actor) catchUp(ctx context.Context) error {
+	began := clock.Now()
 	if a.mirror != nil && !a.mirror.Intact() {
 		a.drop("files gone")
 		a.rt.touch(a)
@@ -209,7 +210,7 @@ func (a *actor) catchUp(ctx context.Context) error {
 		return err
 	}
 	if from != a.head.TXID {
-		a.rt.log.LogAttrs(ctx, slog.LevelDebug, events.ObjectSyncOK, a.attrs(slog.Uint64("from", from), slog.Uint64(events.KeyTXID, a.head.TXID))...)
+		a.rt.log.LogAttrs(ctx, slog.LevelDebug, events.ObjectSyncOK, a.attrs(slog.Uint64("from", from), slog.Uint64(events.KeyTXID, a.head.TXID), slog.Duration(events.KeyTook, clock.Since(began)))...)
 	}
 	if sum := a.mirror.Position().Checksum; sum != a.head.Checksum {
 		return fmt.Errorf("mirror at %d has checksum %016x, the head has %016x", a.head.TXID, sum, a.head.Checksum)

@@ -106,6 +106,7 @@ func (a *actor) lastCall(ev *event) (context.Context, context.CancelFunc) {
 // the effects of the batch durable with it, in one round trip. When it returns
 // an error nothing was applied, except for [durable.ErrUnknownOutcome].
 func (a *actor) commit(ev *event, b batch, entry *mirror.Entry, last bool) error {
+	began := clock.Now()
 	t := a.tenure
 	fx := b.sum(last)
 	release := last && (t.mustYield() || !a.othersWait() && !a.firesBehind(fx))
@@ -155,7 +156,7 @@ func (a *actor) commit(ev *event, b batch, entry *mirror.Entry, last bool) error
 	if a.instance != nil {
 		a.instance.txid, a.instance.commitID = c.TXID(), c.CommitID
 	}
-	a.rt.log.LogAttrs(ctx, slog.LevelDebug, events.ObjectCommitOK, a.attrs(slog.Uint64(events.KeyTXID, c.TXID()))...)
+	a.rt.log.LogAttrs(ctx, slog.LevelDebug, events.ObjectCommitOK, a.attrs(slog.Uint64(events.KeyTXID, c.TXID()), slog.Duration(events.KeyTook, clock.Since(began)))...)
 	if release {
 		a.endTenure()
 	}

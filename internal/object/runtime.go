@@ -137,15 +137,16 @@ func (r *Runtime) Register(name string, c Class) error {
 
 // Stats are figures of a runtime at one moment.
 type Stats struct {
-	// Objects have a mirror, Running run or wait for an event.
-	Objects, Running int
+	// Objects have a mirror, Running run or wait for an event, and Plans are the
+	// commits and lease changes that wait for a transaction.
+	Objects, Running, Plans int
 }
 
 // Stats returns the present figures.
 func (r *Runtime) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := Stats{Objects: r.resident.Len()}
+	s := Stats{Objects: r.resident.Len(), Plans: r.commits.Waiting()}
 	for _, a := range r.actors {
 		if a.running {
 			s.Running++

@@ -249,7 +249,7 @@ func TestAccessLog(t *testing.T) {
 		r.Header.Set("X-Request-Id", "id1")
 	})
 	line := log.String()
-	for _, want := range []string{`"msg":"http.request"`, `"method":"POST"`, `"mount":"/lab"`, `"path":"/lab/a"`, `"status":201`, `"bytes":11`, `"request_id":"id1"`, `"txid":"42"`, `"ms":`} {
+	for _, want := range []string{`"msg":"http.request"`, `"method":"POST"`, `"mount":"/lab"`, `"path":"/lab/a"`, `"status":201`, `"bytes":11`, `"request_id":"id1"`, `"txid":"42"`, `"took":`} {
 		if !strings.Contains(line, want) {
 			t.Errorf("no %s in %s", want, line)
 		}

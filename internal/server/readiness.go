@@ -132,6 +132,23 @@ func (r *Readiness) Report(ctx context.Context) Report {
 	return report
 }
 
+// Latest is Report by the results as they are, however old: it runs no check.
+func (r *Readiness) Latest() Report {
+	report := Report{State: r.State()}
+	if report.State != StateReady {
+		return report
+	}
+	for _, c := range r.checks {
+		c.mu.Lock()
+		err := c.err
+		c.mu.Unlock()
+		if err != nil {
+			report.Failing = append(report.Failing, Failure{c.Name, err})
+		}
+	}
+	return report
+}
+
 // result returns the check's result, which it renews when that is too old.
 func (r *Readiness) result(ctx context.Context, c *checked) error {
 	if err, ok := c.fresh(); ok {
@@ -183,8 +200,8 @@ func (r *Readiness) record(c *checked, at time.Time, err error) {
 	c.mu.Unlock()
 	switch {
 	case was == nil && err != nil:
-		r.log.Warn(event.ProbeStoreFailed, "store", c.Name, "error", err)
+		r.log.Warn(event.ProbeStoreFailed, event.KeyStore, c.Name, event.KeyError, err)
 	case was != nil && err == nil:
-		r.log.Info(event.ProbeStoreRecovered, "store", c.Name)
+		r.log.Info(event.ProbeStoreRecovered, event.KeyStore, c.Name)
 	}
 }

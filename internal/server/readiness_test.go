@@ -38,7 +38,11 @@ func TestReadinessCaches(t *testing.T) {
 		r := NewReadiness(nil, db.check("db", 2*time.Second), bucket.check("bucket", 30*time.Second))
 		want := func(ready bool, dbRuns, bucketRuns int64) {
 			t.Helper()
-			if got := r.Report(t.Context()).Ready(); got != ready || db.runs.Load() != dbRuns || bucket.runs.Load() != bucketRuns {
+			got := r.Report(t.Context()).Ready()
+			if latest := r.Latest().Ready(); latest != got {
+				t.Errorf("latest %t, reported %t", latest, got)
+			}
+			if got != ready || db.runs.Load() != dbRuns || bucket.runs.Load() != bucketRuns {
 				t.Fatalf("ready %t after %d and %d runs, want %t after %d and %d", got, db.runs.Load(), bucket.runs.Load(), ready, dbRuns, bucketRuns)
 			}
 		}
@@ -49,6 +53,11 @@ func TestReadinessCaches(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		want(true, 2, 1)
+		bucket.fail(errors.New("unnoticed"))
+		if !r.Latest().Ready() {
+			t.Error("latest: not what was seen")
+		}
+		bucket.err.Store(nil)
 		for range 10 { // a poll every second counts in place of the check
 			time.Sleep(time.Second)
 			r.Observe("db", nil)

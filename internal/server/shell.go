@@ -111,7 +111,7 @@ func (s *shell) access(ctx context.Context, w *response, a Access, path string, 
 	}
 	attrs := []slog.Attr{
 		slog.String("method", cut(a.Method)), slog.String("mount", a.Mount), slog.String("path", cut(path)),
-		slog.Int("status", a.Status), slog.Int64("bytes", a.Bytes), slog.Float64("ms", float64(a.Duration.Microseconds())/1000),
+		slog.Int("status", a.Status), slog.Int64("bytes", a.Bytes), slog.Duration(event.KeyTook, a.Duration),
 		slog.String("request_id", RequestID(ctx)),
 	}
 	if txid := w.Header().Get("Dwk-Txid"); txid != "" {

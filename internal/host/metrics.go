@@ -1,0 +1,32 @@
+package host
+
+import (
+	"time"
+
+	"github.com/davidwkeith/dwk/internal/libsql"
+	"github.com/davidwkeith/dwk/internal/metrics"
+)
+
+// observe returns a function that counts the round trips to a store.
+func (r *replica) observe(store string) func(took time.Duration, err error) {
+	count := r.metrics.Store(store)
+	return func(took time.Duration, err error) {
+		outcome := metrics.OK
+		if err != nil {
+			outcome = libsql.OutcomeOf(err).String()
+		}
+		count(took, outcome)
+	}
+}
+
+// gauges are the replica's state, for metrics. They touch no store.
+func (r *replica) gauges() metrics.Gauges {
+	return metrics.Gauges{
+		State:   func() string { return string(r.ready.State()) },
+		Ready:   func() bool { return r.ready.Latest().Ready() },
+		Objects: func() int { return r.objects.Stats().Objects },
+		Running: func() int { return r.objects.Stats().Running },
+		Plans:   func() int { return r.objects.Stats().Plans },
+		Skew:    r.stores.KV.Skew,
+	}
+}

@@ -1,0 +1,105 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Gauges are functions that tell a replica's present state. They are called for
+// each scrape, and wait for nothing. A metric whose function is nil is absent.
+type Gauges struct {
+	// State is the phase of the replica's life, and Ready whether it takes
+	// requests, its stores as they were last seen.
+	State func() string
+	Ready func() bool
+	// Objects are in memory, Running of them run or wait for an event.
+	Objects, Running func() int
+	// Plans wait for a transaction.
+	Plans func() int
+	// Skew is the primary's clock less the machine's.
+	Skew func() time.Duration
+	// PollAge is how long ago the last poll of the store that worked was sent.
+	PollAge func() time.Duration
+	// Backlogs are what waits in the store, fleet-wide, as last seen.
+	Backlogs func() []Backlog
+}
+
+// A Backlog is what one kind of work has waiting in the store.
+type Backlog struct {
+	// Kind is "alarms", "queue", ...
+	Kind string
+	// Queue is the queue's name, or "" for another kind.
+	Queue string
+	// Waiting are all that were not begun, due or not, Running were begun and
+	// did not end, Dead are given up until somebody looks at them.
+	Waiting, Running, Dead int64
+	// Overdue is how long ago the first was due of those that were not begun,
+	// and Oldest how long ago the first was begun of those that run; 0 without
+	// one.
+	Overdue, Oldest time.Duration
+}
+
+// Register adds the gauges. It is called once.
+func (m *Metrics) Register(g Gauges) {
+	gauge(m, "dwk_replica_ready", "1 when the replica takes requests, its stores as they were last seen.", g.Ready, func(ok bool) float64 {
+		if ok {
+			return 1
+		}
+		return 0
+	})
+	count := func(n int) float64 { return float64(n) }
+	gauge(m, "dwk_objects_resident", "Objects in memory, with a mirror.", g.Objects, count)
+	gauge(m, "dwk_objects_running", "Objects that run or wait for an event.", g.Running, count)
+	gauge(m, "dwk_plans_waiting", "Changes that wait for a transaction on the coordination store.", g.Plans, count)
+	gauge(m, "dwk_clock_skew_seconds", "The primary's clock less this machine's.", g.Skew, time.Duration.Seconds)
+	gauge(m, "dwk_poll_age_seconds", "How long ago the last poll of the store that worked was sent.", g.PollAge, time.Duration.Seconds)
+	if g.State != nil {
+		m.registry.MustRegister(stateCollector{g.State})
+	}
+	if g.Backlogs != nil {
+		m.registry.MustRegister(backlogCollector{g.Backlogs})
+	}
+}
+
+func gauge[T any](m *Metrics, name, help string, read func() T, value func(T) float64) {
+	if read != nil {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(read()) }))
+	}
+}
+
+var (
+	stateDesc   = prometheus.NewDesc("dwk_replica_state", "1 for the phase of its life that the replica is in.", []string{"state"}, nil)
+	backlogDesc = prometheus.NewDesc("dwk_backlog", "Work in the store, fleet-wide: waiting for its time or its turn, running, dead.", []string{"kind", "queue", "state"}, nil)
+	overdueDesc = prometheus.NewDesc("dwk_backlog_overdue_max_seconds", "How long ago the first was due of what was not begun.", []string{"kind", "queue"}, nil)
+	oldestDesc  = prometheus.NewDesc("dwk_backlog_running_max_seconds", "How long ago the first was begun of what runs.", []string{"kind", "queue"}, nil)
+)
+
+type stateCollector struct{ read func() string }
+
+func (c stateCollector) Describe(out chan<- *prometheus.Desc) { out <- stateDesc }
+
+func (c stateCollector) Collect(out chan<- prometheus.Metric) {
+	out <- prometheus.MustNewConstMetric(stateDesc, prometheus.GaugeValue, 1, c.read())
+}
+
+type backlogCollector struct{ read func() []Backlog }
+
+func (c backlogCollector) Describe(out chan<- *prometheus.Desc) {
+	out <- backlogDesc
+	out <- overdueDesc
+	out <- oldestDesc
+}
+
+func (c backlogCollector) Collect(out chan<- prometheus.Metric) {
+	for _, b := range c.read() {
+		send := func(d *prometheus.Desc, v float64, labels ...string) {
+			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{b.Kind, b.Queue}, labels...)...)
+		}
+		send(backlogDesc, float64(b.Waiting), "waiting")
+		send(backlogDesc, float64(b.Running), "running")
+		send(backlogDesc, float64(b.Dead), "dead")
+		send(overdueDesc, max(b.Overdue, 0).Seconds())
+		send(oldestDesc, max(b.Oldest, 0).Seconds())
+	}
+}
