@@ -54,6 +54,7 @@ var layers = [][]string{
 		"internal/mode",
 		"internal/object/objlog",
 		"internal/queue",
+		"internal/backlog",
 	},
 	{
 		"internal/object/keeper",

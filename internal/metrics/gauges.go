@@ -21,23 +21,20 @@ type Gauges struct {
 	Skew func() time.Duration
 	// PollAge is how long ago the last poll of the store that worked was sent.
 	PollAge func() time.Duration
-	// Backlogs are what waits in the store, fleet-wide, as last seen.
+	// Backlogs are what waits in the store, fleet-wide, as last seen, each kind
+	// and name once.
 	Backlogs func() []Backlog
 }
 
 // A Backlog is what one kind of work has waiting in the store.
 type Backlog struct {
-	// Kind is "alarms", "queue", ...
-	Kind string
-	// Queue is the queue's name, or "" for another kind.
-	Queue string
-	// Waiting are all that were not begun, due or not, Running were begun and
-	// did not end, Dead are given up until somebody looks at them.
-	Waiting, Running, Dead int64
-	// Overdue is how long ago the first was due of those that were not begun,
-	// and Oldest how long ago the first was begun of those that run; 0 without
-	// one.
-	Overdue, Oldest time.Duration
+	// Kind is "alarms" or "queue", and Name that of the class or the queue.
+	Kind, Name string
+	// Due is what was not begun although it is due, and Dead what is given up
+	// until somebody looks at it. Both are counted up to a bound.
+	Due, Dead int64
+	// Overdue is how long ago the first was due of what was not begun, or 0.
+	Overdue time.Duration
 }
 
 // Register adds the gauges. It is called once.
@@ -70,9 +67,9 @@ func gauge[T any](m *Metrics, name, help string, read func() T, value func(T) fl
 
 var (
 	stateDesc   = prometheus.NewDesc("dwk_replica_state", "1 for the phase of its life that the replica is in.", []string{"state"}, nil)
-	backlogDesc = prometheus.NewDesc("dwk_backlog", "Work in the store, fleet-wide: waiting for its time or its turn, running, dead.", []string{"kind", "queue", "state"}, nil)
-	overdueDesc = prometheus.NewDesc("dwk_backlog_overdue_max_seconds", "How long ago the first was due of what was not begun.", []string{"kind", "queue"}, nil)
-	oldestDesc  = prometheus.NewDesc("dwk_backlog_running_max_seconds", "How long ago the first was begun of what runs.", []string{"kind", "queue"}, nil)
+	dueDesc     = prometheus.NewDesc("dwk_backlog_due", "Work in the store that is due and was not begun, fleet-wide.", []string{"kind", "name"}, nil)
+	deadDesc    = prometheus.NewDesc("dwk_backlog_dead", "Work in the store that is given up, fleet-wide.", []string{"kind", "name"}, nil)
+	overdueDesc = prometheus.NewDesc("dwk_backlog_overdue_max_seconds", "How long ago the first was due of what was not begun.", []string{"kind", "name"}, nil)
 )
 
 type stateCollector struct{ read func() string }
@@ -86,20 +83,15 @@ func (c stateCollector) Collect(out chan<- prometheus.Metric) {
 type backlogCollector struct{ read func() []Backlog }
 
 func (c backlogCollector) Describe(out chan<- *prometheus.Desc) {
-	out <- backlogDesc
+	out <- dueDesc
+	out <- deadDesc
 	out <- overdueDesc
-	out <- oldestDesc
 }
 
 func (c backlogCollector) Collect(out chan<- prometheus.Metric) {
 	for _, b := range c.read() {
-		send := func(d *prometheus.Desc, v float64, labels ...string) {
-			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{b.Kind, b.Queue}, labels...)...)
+		for d, v := range map[*prometheus.Desc]float64{dueDesc: float64(b.Due), deadDesc: float64(b.Dead), overdueDesc: max(b.Overdue, 0).Seconds()} {
+			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, b.Kind, b.Name)
 		}
-		send(backlogDesc, float64(b.Waiting), "waiting")
-		send(backlogDesc, float64(b.Running), "running")
-		send(backlogDesc, float64(b.Dead), "dead")
-		send(overdueDesc, max(b.Overdue, 0).Seconds())
-		send(oldestDesc, max(b.Oldest, 0).Seconds())
 	}
 }

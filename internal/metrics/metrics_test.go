@@ -26,7 +26,7 @@ func everything(t *testing.T) *Metrics {
 		State: func() string { return "ready" }, Ready: func() bool { return true },
 		Objects: one, Running: one, Plans: one, Skew: second, PollAge: second,
 		Backlogs: func() []Backlog {
-			return []Backlog{{Kind: "alarms", Waiting: 3, Overdue: time.Minute}, {Kind: "queue", Queue: "mail", Dead: 2, Running: 1, Oldest: -time.Second}}
+			return []Backlog{{Kind: "alarms", Name: "Cart", Due: 3, Overdue: time.Minute}, {Kind: "queue", Name: "mail", Dead: 2, Overdue: -time.Second}}
 		},
 	})
 	m.Store("coordination")(time.Millisecond, OK)
@@ -108,22 +108,18 @@ func TestFigures(t *testing.T) {
 	failed := m.Store("coordination")
 	failed(time.Second, Unknown)
 	expect(t, m, `
-# HELP dwk_backlog Work in the store, fleet-wide: waiting for its time or its turn, running, dead.
-# TYPE dwk_backlog gauge
-dwk_backlog{kind="alarms",queue="",state="dead"} 0
-dwk_backlog{kind="alarms",queue="",state="running"} 0
-dwk_backlog{kind="alarms",queue="",state="waiting"} 3
-dwk_backlog{kind="queue",queue="mail",state="dead"} 2
-dwk_backlog{kind="queue",queue="mail",state="running"} 1
-dwk_backlog{kind="queue",queue="mail",state="waiting"} 0
+# HELP dwk_backlog_dead Work in the store that is given up, fleet-wide.
+# TYPE dwk_backlog_dead gauge
+dwk_backlog_dead{kind="alarms",name="Cart"} 0
+dwk_backlog_dead{kind="queue",name="mail"} 2
+# HELP dwk_backlog_due Work in the store that is due and was not begun, fleet-wide.
+# TYPE dwk_backlog_due gauge
+dwk_backlog_due{kind="alarms",name="Cart"} 3
+dwk_backlog_due{kind="queue",name="mail"} 0
 # HELP dwk_backlog_overdue_max_seconds How long ago the first was due of what was not begun.
 # TYPE dwk_backlog_overdue_max_seconds gauge
-dwk_backlog_overdue_max_seconds{kind="alarms",queue=""} 60
-dwk_backlog_overdue_max_seconds{kind="queue",queue="mail"} 0
-# HELP dwk_backlog_running_max_seconds How long ago the first was begun of what runs.
-# TYPE dwk_backlog_running_max_seconds gauge
-dwk_backlog_running_max_seconds{kind="alarms",queue=""} 0
-dwk_backlog_running_max_seconds{kind="queue",queue="mail"} 0
+dwk_backlog_overdue_max_seconds{kind="alarms",name="Cart"} 60
+dwk_backlog_overdue_max_seconds{kind="queue",name="mail"} 0
 # HELP dwk_http_requests_total Requests to the public listener.
 # TYPE dwk_http_requests_total counter
 dwk_http_requests_total{mount="/lab",status="503"} 1
@@ -139,7 +135,7 @@ dwk_store_round_trips_total{outcome="failed",store="coordination"} 0
 dwk_store_round_trips_total{outcome="ok",store="coordination"} 1
 dwk_store_round_trips_total{outcome="refused",store="coordination"} 0
 dwk_store_round_trips_total{outcome="unknown",store="coordination"} 1
-`, "dwk_backlog", "dwk_backlog_overdue_max_seconds", "dwk_backlog_running_max_seconds", "dwk_http_requests_total",
+`, "dwk_backlog_dead", "dwk_backlog_due", "dwk_backlog_overdue_max_seconds", "dwk_http_requests_total",
 		"dwk_replica_ready", "dwk_replica_state", "dwk_store_round_trips_total")
 	got := text(t, m)
 	for _, want := range []string{`dwk_build_info{goversion="go`, `replica="0123456789abcdef",version="v1.2.3"} 1`, "\ngo_goroutines ", "\nprocess_cpu_seconds_total "} {
