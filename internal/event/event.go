@@ -32,15 +32,9 @@ const (
 	AlarmFireDead  = "alarm.fire.dead"
 	AlarmFireLost  = "alarm.fire.lost"
 
-	FleetPollFailed        = "fleet.poll.failed"
-	FleetPollRecovered     = "fleet.poll.recovered"
-	FleetPollLag           = "fleet.poll.lag"
-	FleetReplicaRegistered = "fleet.replica.registered"
-	FleetReplicaLost       = "fleet.replica.lost"
-	FleetReplicaState      = "fleet.replica.state"
-	FleetModeRefused       = "fleet.mode.refused"
-
-	KVSweepOK = "kv.sweep.ok"
+	FleetPollFailed    = "fleet.poll.failed"
+	FleetPollRecovered = "fleet.poll.recovered"
+	FleetPollLag       = "fleet.poll.lag"
 
 	ProbeWarned         = "probe.warned"
 	ProbeStoreFailed    = "probe.store.failed"
@@ -50,8 +44,7 @@ const (
 	ServeStopping = "serve.stopping"
 	ServeStopped  = "serve.stopped"
 
-	DrainRequested = "drain.requested"
-	DrainStepDone  = "drain.step.done"
+	DrainStepDone = "drain.step.done"
 
 	HTTPRequest  = "http.request"
 	HTTPPanicked = "http.panic"

@@ -6,6 +6,8 @@ func Names() []string {
 		LeaseAcquireOK, LeaseAcquireContended, LeaseAcquireFailed, LeaseExpired, LeaseReleaseLost,
 		ObjectSyncOK, ObjectSyncFailed, ObjectCommitOK, ObjectCommitFenced, ObjectCommitUnknown, ObjectHandlerFailed, ObjectHandlerStuck, ObjectMirrorDropped,
 		ObjectKeepFailed, ObjectKeepMerged, ObjectKeepTrimmed, ObjectKeepCollected,
+		AlarmFireOK, AlarmFireRetry, AlarmFireDead, AlarmFireLost,
+		FleetPollFailed, FleetPollRecovered, FleetPollLag,
 		ProbeWarned, ProbeStoreFailed, ProbeStoreRecovered,
 		ServeStarted, ServeStopping, ServeStopped,
 		DrainStepDone,
