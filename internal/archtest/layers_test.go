@@ -31,9 +31,9 @@ var layers = [][]string{
 		"internal/config",
 		"internal/spool",
 		"internal/guard",
-		"internal/libsql/sqlite",
 		"internal/hrana/proto",
 		"internal/term",
+		"internal/sqlite",
 	},
 	{
 		"internal/libsql",
@@ -86,7 +86,7 @@ var testOnly = []string{"internal/archtest", "internal/fleettest", "internal/lib
 
 // only says which packages may import something.
 var only = map[string][]string{
-	"modernc.org/": {"internal/libsql/sqlite", "internal/object/mirror"},
+	"modernc.org/": {"internal/sqlite"},
 	"github.com/tursodatabase/libsql-client-go": {},
 	"github.com/minio/minio-go":                 {},
 	"github.com/spf13/cobra":                    {"internal/cli"},

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/davidwkeith/dwk/internal/clock"
-	"github.com/davidwkeith/dwk/internal/libsql/sqlite"
+	"github.com/davidwkeith/dwk/internal/sqlite"
 )
 
 // A Disk is how many transactions a file system takes one after the other.
@@ -57,10 +57,10 @@ func MeasureDisk(ctx context.Context, dir string, d time.Duration) (result Disk,
 }
 
 func update(c *sqlite.Conn) error {
-	s, done, err := c.Statement("UPDATE t SET n = n + 1 WHERE id = 0")
+	s, err := c.Statement("UPDATE t SET n = n + 1 WHERE id = 0")
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer s.Done() //nolint:errcheck // reported by Run
 	return s.Run()
 }

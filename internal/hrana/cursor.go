@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"github.com/davidwkeith/dwk/internal/hrana/proto"
-	"github.com/davidwkeith/dwk/internal/libsql/sqlite"
+	"github.com/davidwkeith/dwk/internal/sqlite"
 )
 
 // serveCursor runs a batch and sends its rows as they come, one JSON object a

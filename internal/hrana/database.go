@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/davidwkeith/dwk/internal/libsql/sqlite"
+	"github.com/davidwkeith/dwk/internal/sqlite"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/davidwkeith/dwk/internal/hrana/proto"
-	"github.com/davidwkeith/dwk/internal/libsql/sqlite"
+	"github.com/davidwkeith/dwk/internal/sqlite"
 )
 
 // A sink takes what a statement returns: first its columns, then its rows, of
@@ -52,15 +52,14 @@ func (st *stream) execute(ctx context.Context, q *statement, out sink) (counts, 
 		return counts{}, &proto.Error{Message: "Specifying both positional and named arguments is not supported", Code: "ARGS_BOTH_POSITIONAL_AND_NAMED"}
 	}
 	var s *sqlite.Stmt
-	var done func()
 	err = st.waitBusy(ctx, func() (err error) {
-		s, done, err = st.conn.Statement(sql)
+		s, err = st.conn.Statement(sql)
 		return err
 	})
 	if err != nil {
 		return counts{}, statementError(err)
 	}
-	defer done()
+	defer s.Done() //nolint:errcheck // reported by the steps
 	if err := bind(s, q); err != nil {
 		return counts{}, err
 	}
@@ -124,7 +123,7 @@ func (st *stream) sequence(ctx context.Context, sql string) error {
 			return nil
 		}
 		err = st.run(ctx, s, nothing{})
-		s.Close()
+		s.Close() //nolint:errcheck // reported by the steps
 		if st.conn.Autocommit() {
 			st.yieldTurn()
 		}

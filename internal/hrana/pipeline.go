@@ -7,7 +7,7 @@ import (
 	"strconv"
 
 	"github.com/davidwkeith/dwk/internal/hrana/proto"
-	"github.com/davidwkeith/dwk/internal/libsql/sqlite"
+	"github.com/davidwkeith/dwk/internal/sqlite"
 )
 
 // Limits of the texts that a stream may store.
@@ -240,11 +240,11 @@ func (p *pipeline) batch(ctx context.Context, b *batch) error {
 }
 
 func (p *pipeline) describe(sql string) error {
-	s, done, err := p.stream.conn.Statement(sql)
+	s, err := p.stream.conn.Statement(sql)
 	if err != nil {
 		return statementError(err)
 	}
-	defer done()
+	defer s.Done() //nolint:errcheck // not run
 	p.out = append(p.out, `{"params":[`...)
 	for i := 1; i <= s.Params(); i++ {
 		if i > 1 {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/davidwkeith/dwk/internal/clock"
-	"github.com/davidwkeith/dwk/internal/libsql/sqlite"
+	"github.com/davidwkeith/dwk/internal/sqlite"
 )
 
 // expiredMemory is how long the server tells an expired stream from one that

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/davidwkeith/dwk/internal/libsql/sqlite"
+	"github.com/davidwkeith/dwk/internal/sqlite"
 )
 
 func refused(kind Kind, err error) *Error {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/davidwkeith/dwk/internal/clock"
-	"github.com/davidwkeith/dwk/internal/libsql/sqlite"
+	"github.com/davidwkeith/dwk/internal/sqlite"
 )
 
 // Several processes share the write lock of a file. SQLite's own waits are

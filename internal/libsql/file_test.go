@@ -16,7 +16,7 @@ import (
 
 	"github.com/davidwkeith/dwk/internal/libsql"
 	"github.com/davidwkeith/dwk/internal/libsql/libsqltest"
-	"github.com/davidwkeith/dwk/internal/libsql/sqlite"
+	"github.com/davidwkeith/dwk/internal/sqlite"
 )
 
 func TestMain(m *testing.M) {

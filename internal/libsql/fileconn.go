@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/davidwkeith/dwk/internal/hrana/proto"
-	"github.com/davidwkeith/dwk/internal/libsql/sqlite"
+	"github.com/davidwkeith/dwk/internal/sqlite"
 )
 
 // setUp is run on every connection. A commit is durable when it returns; the
@@ -95,11 +95,11 @@ func (c *fileConn) read(ctx context.Context, stmts []Statement) ([]Result, error
 
 func (c *fileConn) stream(ctx context.Context, stmt Statement, yield func(Row) bool) error {
 	defer c.Watch(ctx)()
-	s, done, err := c.bind(stmt)
+	s, err := c.bind(stmt)
 	if err != nil {
 		return statementError(ctx, 0, err)
 	}
-	defer done()
+	defer s.Done() //nolint:errcheck // reported by the steps
 	for first := true; ; first = false {
 		row, err := s.Step()
 		if err != nil {
@@ -135,19 +135,14 @@ func (c *fileConn) statements(ctx context.Context, stmts []Statement) ([]Result,
 
 // statement runs one statement; size counts the bytes of the batch's answer.
 func (c *fileConn) statement(stmt Statement, r *Result, size *int) error {
-	s, done, err := c.bind(stmt)
+	s, err := c.bind(stmt)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer s.Done() //nolint:errcheck // reported by the steps
 	before := c.TotalChanges()
 	row, err := s.Step()
-	if n := s.Columns(); n > 0 { // of the current schema only after the first step
-		r.Columns = make([]string, n)
-		for i := range r.Columns {
-			r.Columns[i] = s.ColumnName(i)
-		}
-	}
+	r.Columns = s.ColumnNames() // of the current schema only after the first step
 	for ; row; row, err = s.Step() {
 		v := values(s)
 		for _, v := range v {
@@ -193,32 +188,32 @@ func statementError(ctx context.Context, i int, err error) *Error {
 }
 
 // bind prepares a statement, or takes it from the cache, and binds its
-// arguments; done gives it back.
-func (c *fileConn) bind(stmt Statement) (s *sqlite.Stmt, done func(), err error) {
-	s, done, err = c.Statement(stmt.SQL)
+// arguments.
+func (c *fileConn) bind(stmt Statement) (*sqlite.Stmt, error) {
+	s, err := c.Statement(stmt.SQL)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if n := s.Params(); n != len(stmt.Args) {
-		done()
-		return nil, nil, fmt.Errorf("%w: %d for %d", errArguments, len(stmt.Args), n)
+		s.Done() //nolint:errcheck // not run
+		return nil, fmt.Errorf("%w: %d for %d", errArguments, len(stmt.Args), n)
 	}
 	for i, a := range stmt.Args {
 		if err := s.Bind(i+1, a); err != nil {
-			done()
-			return nil, nil, err
+			s.Done() //nolint:errcheck // not run
+			return nil, err
 		}
 	}
-	return s, done, nil
+	return s, nil
 }
 
 // exec runs a statement without arguments and rows.
 func (c *fileConn) exec(sql string) error {
-	s, done, err := c.Statement(sql)
+	s, err := c.Statement(sql)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer s.Done() //nolint:errcheck // reported by Run
 	return s.Run()
 }
 
@@ -230,9 +225,5 @@ func (c *fileConn) rollback() {
 }
 
 func values(s *sqlite.Stmt) Row {
-	row := make(Row, s.Columns())
-	for i := range row {
-		row[i] = s.Value(i)
-	}
-	return row
+	return s.Row(make(Row, 0, len(s.ColumnNames())))
 }

@@ -3,8 +3,7 @@ package mirror
 import (
 	"strings"
 
-	"modernc.org/libc"
-	sqlite3 "modernc.org/sqlite/lib"
+	"github.com/davidwkeith/dwk/internal/sqlite"
 )
 
 // A pragma's rights. None of the pragmas listed changes how the database file,
@@ -16,15 +15,15 @@ const (
 	readable right = iota + 1
 	// query takes an argument, which is no setting.
 	query
-	// stored is a setting kept in the database, and so part of the log.
-	stored
+	// saved is a setting kept in the database, and so part of the log.
+	saved
 	// connection is a setting of the connection, undone by Reset.
 	connection
 )
 
 var pragmas = map[string]right{
 	"analysis_limit":            connection,
-	"application_id":            stored,
+	"application_id":            saved,
 	"auto_vacuum":               readable,
 	"automatic_index":           readable,
 	"busy_timeout":              readable,
@@ -73,55 +72,55 @@ var pragmas = map[string]right{
 	"table_xinfo":               query,
 	"temp_store":                readable,
 	"trusted_schema":            readable,
-	"user_version":              stored,
+	"user_version":              saved,
 	"wal_autocheckpoint":        readable,
 }
 
 // onAuthorize is SQLite's authorizer callback.
-func onAuthorize(_ *libc.TLS, handle uintptr, action int32, arg1, arg2, database, _ uintptr) int32 {
-	c := connOf(handle)
-	switch action {
-	case sqlite3.SQLITE_ATTACH:
+func (c *conn) onAuthorize(a sqlite.Access) bool {
+	arg, given := a.Arg(0)
+	switch a.Action {
+	case sqlite.Attach:
 		// VACUUM attaches a temporary file, named by an empty literal, while
 		// it runs; VACUUM INTO names its target in the same place.
-		if !c.user && arg1 != 0 && libc.GoString(arg1) == "" {
-			return sqlite3.SQLITE_OK
+		if !c.user && given && arg == "" {
+			return true
 		}
 		if c.user {
 			return c.deny("ATTACH")
 		}
 		return c.deny("VACUUM INTO")
-	case sqlite3.SQLITE_DETACH:
+	case sqlite.Detach:
 		return c.deny("DETACH")
-	case sqlite3.SQLITE_TRANSACTION:
+	case sqlite.Transaction:
 		if c.locked && c.user {
-			return c.deny(libc.GoString(arg1) + " within a Tx")
+			return c.deny(arg + " within a Tx")
 		}
-	case sqlite3.SQLITE_PRAGMA:
-		return c.authorizePragma(strings.ToLower(libc.GoString(arg1)), arg2 != 0)
-	case sqlite3.SQLITE_CREATE_TEMP_INDEX, sqlite3.SQLITE_CREATE_TEMP_TABLE,
-		sqlite3.SQLITE_CREATE_TEMP_TRIGGER, sqlite3.SQLITE_CREATE_TEMP_VIEW:
+	case sqlite.Pragma:
+		_, value := a.Arg(1)
+		return c.authorizePragma(strings.ToLower(arg), value)
+	case sqlite.CreateTempIndex, sqlite.CreateTempTable, sqlite.CreateTempTrigger, sqlite.CreateTempView:
 		c.dirty = true
-	case sqlite3.SQLITE_CREATE_VTABLE:
-		c.dirty = c.dirty || libc.GoString(database) == "temp"
+	case sqlite.CreateVTable:
+		c.dirty = c.dirty || a.Database() == "temp"
 	}
-	return sqlite3.SQLITE_OK
+	return true
 }
 
-func (c *conn) authorizePragma(name string, value bool) int32 {
+func (c *conn) authorizePragma(name string, value bool) bool {
 	switch r := pragmas[name]; {
-	case r == query, r == stored, r == readable && !value:
-		return sqlite3.SQLITE_OK
+	case r == query, r == saved, r == readable && !value:
+		return true
 	case r == connection:
 		c.dirty = c.dirty || value
-		return sqlite3.SQLITE_OK
+		return true
 	case r == readable:
 		return c.deny("setting PRAGMA " + name)
 	}
 	return c.deny("PRAGMA " + name)
 }
 
-func (c *conn) deny(what string) int32 {
+func (c *conn) deny(what string) bool {
 	c.denied = what
-	return sqlite3.SQLITE_DENY
+	return false
 }

@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/davidwkeith/dwk/internal/clock"
-	sqlite3 "modernc.org/sqlite/lib"
+	"github.com/davidwkeith/dwk/internal/sqlite"
 )
 
 // A capture is what an Entry was made of.
@@ -33,7 +33,7 @@ func (m *Mirror) Capture() (*Entry, error) {
 	if m.lost != nil || m.conn == nil {
 		return nil, m.lost
 	}
-	if !m.conn.autocommit() {
+	if !m.conn.Autocommit() {
 		return nil, ErrOpenTx
 	}
 	frames, err := m.committed()
@@ -292,13 +292,13 @@ func (m *Mirror) Confirm(post Position) error {
 // may fail, as on a full disk: the WAL is still complete then, and whatever is
 // wrong with it is found by the next capture.
 func (m *Mirror) checkpoint() {
-	if len(m.conn.stmts) > 0 || !m.conn.autocommit() {
+	if len(m.conn.stmts) > 0 || !m.conn.Autocommit() {
 		return
 	}
 	if frames, err := m.conn.walFrames(); err != nil || frames != m.end.frames {
 		return
 	}
-	frames, err := m.conn.checkpoint(sqlite3.SQLITE_CHECKPOINT_TRUNCATE)
+	frames, err := m.conn.checkpoint(sqlite.CheckpointTruncate)
 	if err != nil || frames != 0 {
 		return
 	}
@@ -352,7 +352,7 @@ func (m *Mirror) Advance(txid uint64) error {
 		return fmt.Errorf("advance to commit %d from %s", txid, m.pos)
 	}
 	if m.conn != nil {
-		if frames, err := m.conn.walFrames(); err != nil || frames != m.end.frames || !m.conn.autocommit() {
+		if frames, err := m.conn.walFrames(); err != nil || frames != m.end.frames || !m.conn.Autocommit() {
 			return fmt.Errorf("advance to commit %d: there are unconfirmed changes", txid)
 		}
 	} else if err := m.prepareFiles(); err != nil {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/davidwkeith/dwk/durable"
-	sqlite3 "modernc.org/sqlite/lib"
+	"github.com/davidwkeith/dwk/internal/sqlite"
 )
 
 var (
@@ -70,10 +70,10 @@ func (e *SQLError) primary() int { return e.Code & 0xff }
 // about the statement.
 func (e *SQLError) damaged() bool {
 	switch e.primary() {
-	case sqlite3.SQLITE_CORRUPT:
+	case sqlite.Corrupt:
 		// Virtual tables report inconsistent content of their own this way.
-		return e.Code != sqlite3.SQLITE_CORRUPT_VTAB
-	case sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL:
+		return e.Code != sqlite.CorruptVTab
+	case sqlite.IOErr, sqlite.NotADB, sqlite.CantOpen, sqlite.Protocol:
 		return true
 	}
 	return false

@@ -342,12 +342,12 @@ func (m *Mirror) Reset() error {
 	if m.lost != nil || m.conn == nil {
 		return m.lost
 	}
-	if !m.conn.autocommit() {
+	if !m.conn.Autocommit() {
 		return ErrOpenTx
 	}
 	m.conn.stop()
 	if !m.conn.dirty {
-		m.conn.clearLastRowID()
+		m.conn.ClearLastInsertRowID()
 		return nil
 	}
 	frames, err := m.conn.walFrames()

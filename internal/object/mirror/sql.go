@@ -9,7 +9,7 @@ import (
 	"os"
 
 	"github.com/davidwkeith/dwk/durable"
-	sqlite3 "modernc.org/sqlite/lib"
+	"github.com/davidwkeith/dwk/internal/sqlite"
 )
 
 // Exec runs one or more statements; rows are dropped. Each statement takes as
@@ -70,7 +70,7 @@ func leftOver(args []any) error {
 // run runs a bound statement to its end.
 func (m *Mirror) run(ctx context.Context, s *stmt) (durable.Result, error) {
 	c := m.conn
-	before := sqlite3.Xsqlite3_total_changes64(c.tls, c.db)
+	before := c.TotalChanges()
 	for {
 		row, err := s.step(ctx)
 		if err != nil {
@@ -80,9 +80,9 @@ func (m *Mirror) run(ctx context.Context, s *stmt) (durable.Result, error) {
 			break
 		}
 	}
-	res := durable.Result{LastRowID: sqlite3.Xsqlite3_last_insert_rowid(c.tls, c.db)}
-	if sqlite3.Xsqlite3_total_changes64(c.tls, c.db) != before {
-		res.Changes = sqlite3.Xsqlite3_changes64(c.tls, c.db)
+	res := durable.Result{LastRowID: c.LastInsertRowID()}
+	if c.TotalChanges() != before {
+		res.Changes = c.Changes()
 	}
 	return res, nil
 }
@@ -172,7 +172,7 @@ func (m *Mirror) next(ctx context.Context, s *stmt) (durable.Row, error) {
 	if !row {
 		return durable.Row{}, io.EOF
 	}
-	return durable.Row{Columns: s.columns(), Values: s.row()}, nil
+	return durable.Row{Columns: s.ColumnNames(), Values: s.Row(make([]any, 0, s.Columns()))}, nil
 }
 
 // yieldWritten runs a statement that writes to its end and then yields what it
@@ -216,7 +216,7 @@ func (m *Mirror) Begin(ctx context.Context) error {
 	if err := m.open(); err != nil {
 		return err
 	}
-	if m.tx || !m.conn.autocommit() {
+	if m.tx || !m.conn.Autocommit() {
 		return ErrNested
 	}
 	if err := m.control(ctx, "BEGIN"); err != nil {
@@ -235,7 +235,7 @@ func (m *Mirror) Commit(ctx context.Context) error {
 		return err
 	}
 	err := m.control(ctx, "COMMIT")
-	if err != nil && m.conn != nil && !m.conn.autocommit() {
+	if err != nil && m.conn != nil && !m.conn.Autocommit() {
 		err = errors.Join(err, m.control(context.WithoutCancel(ctx), "ROLLBACK"))
 	}
 	return err
@@ -263,7 +263,7 @@ func (m *Mirror) endTx() error {
 	}
 	m.tx = false
 	m.conn.locked = false
-	if m.conn.autocommit() {
+	if m.conn.Autocommit() {
 		return ErrTxLost
 	}
 	return nil
@@ -273,12 +273,12 @@ func (m *Mirror) endTx() error {
 func (m *Mirror) InTx() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.conn != nil && (m.tx || !m.conn.autocommit())
+	return m.conn != nil && (m.tx || !m.conn.Autocommit())
 }
 
 // control runs BEGIN, COMMIT or ROLLBACK.
 func (m *Mirror) control(ctx context.Context, text string) error {
-	s, _, err := m.conn.prepare(ctx, text)
+	s, err := m.conn.own(text)
 	if err != nil {
 		return m.sqlErr(err)
 	}
@@ -294,7 +294,7 @@ func (m *Mirror) ready() error {
 	if err := m.open(); err != nil {
 		return err
 	}
-	if m.tx && m.conn.autocommit() {
+	if m.tx && m.conn.Autocommit() {
 		return ErrTxLost
 	}
 	return nil
@@ -321,7 +321,7 @@ func (m *Mirror) sqlErr(err error) error {
 	if e.damaged() {
 		return m.discardFor(ErrDiscarded, err)
 	}
-	if e.primary() == sqlite3.SQLITE_FULL {
+	if e.primary() == sqlite.Full {
 		if m.cfg.MaxSize > 0 && hasSpace(m.path) {
 			return ErrTooLarge
 		}

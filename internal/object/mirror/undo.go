@@ -21,7 +21,7 @@ func (m *Mirror) Mark() (Mark, error) {
 	if err := m.open(); err != nil {
 		return Mark{}, err
 	}
-	if !m.conn.autocommit() {
+	if !m.conn.Autocommit() {
 		return Mark{}, ErrOpenTx
 	}
 	frames, err := m.conn.walFrames()
@@ -60,7 +60,7 @@ func (m *Mirror) UndoTo(mark Mark) error {
 // undo cuts the WAL back to its first frames. This needs no old page images:
 // only checkpoints write to the database file, and those are ours.
 func (m *Mirror) undo(frames int) error {
-	if m.conn.autocommit() && len(m.conn.stmts) == 0 && !m.conn.dirty {
+	if m.conn.Autocommit() && len(m.conn.stmts) == 0 && !m.conn.dirty {
 		now, err := m.conn.walFrames()
 		if err == nil && now == frames {
 			m.captured = nil

@@ -20,6 +20,13 @@ const (
 	BusySnapshot = lib.SQLITE_BUSY_SNAPSHOT // extended; the snapshot is too old to write
 	Interrupt    = lib.SQLITE_INTERRUPT
 	IOErr        = lib.SQLITE_IOERR
+	Auth         = lib.SQLITE_AUTH
+	Full         = lib.SQLITE_FULL
+	Corrupt      = lib.SQLITE_CORRUPT
+	CorruptVTab  = lib.SQLITE_CORRUPT_VTAB // extended; the content of a virtual table
+	NotADB       = lib.SQLITE_NOTADB
+	CantOpen     = lib.SQLITE_CANTOPEN
+	Protocol     = lib.SQLITE_PROTOCOL
 )
 
 // Primary returns the primary result code.

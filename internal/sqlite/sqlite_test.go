@@ -115,3 +115,101 @@ func TestVerb(t *testing.T) {
 		}
 	}
 }
+
+func TestCache(t *testing.T) {
+	c := open(t)
+	c.LimitCache(4)
+	if err := c.Exec("CREATE TABLE t (a, b)"); err != nil {
+		t.Fatal(err)
+	}
+	first, err := c.Statement("SELECT * FROM t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second, err := c.Statement("SELECT * FROM t"); err != nil || second == first {
+		t.Errorf("a statement in use was given out again: %v", err)
+	} else if err := second.Done(); err != nil {
+		t.Error(err)
+	}
+	if got := first.ColumnNames(); !reflect.DeepEqual(got, []string{"a", "b"}) {
+		t.Errorf("columns %q", got)
+	}
+	first.Done()
+	if err := c.Exec("ALTER TABLE t RENAME b TO c"); err != nil {
+		t.Fatal(err)
+	}
+	again, err := c.Statement("SELECT * FROM t")
+	if err != nil || again != first {
+		t.Errorf("not cached: %v", err)
+	}
+	if _, err := again.Step(); err != nil {
+		t.Fatal(err)
+	}
+	if got := again.ColumnNames(); !reflect.DeepEqual(got, []string{"a", "c"}) {
+		t.Errorf("columns %q after a new schema", got)
+	}
+	again.Done()
+	for i := range 20 {
+		s, err := c.Statement("SELECT " + strings.Repeat(" ", i) + "?1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 7 {
+			defer s.Close()
+			continue // one stays in use
+		}
+		if err := s.Done(); err != nil {
+			t.Fatal(err)
+		}
+		if c.Statements() > 5 {
+			t.Fatalf("%d cached statements", c.Statements())
+		}
+	}
+	for sql, want := range map[string]error{"": ErrNoStatement, "SELECT 1; SELECT 2": ErrManyStatements} {
+		if _, err := c.Statement(sql); !errors.Is(err, want) {
+			t.Errorf("%q: %v", sql, err)
+		}
+	}
+}
+
+// TestBoundMemory: values of all sizes, in any order, in one statement.
+func TestBoundMemory(t *testing.T) {
+	c := open(t)
+	s, err := c.Statement("SELECT ?1, ?2, length(?1) + length(?2)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Done()
+	for _, n := range []int{0, 1, 31, 32, 33, 255, 256, 70_000, 3, 255, 0} {
+		text, blob := strings.Repeat("x", n), make([]byte, 2*n)
+		if err := errors.Join(s.Bind(2, blob), s.Bind(1, text)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Step(); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Row(nil); !reflect.DeepEqual(got, []any{text, blob, int64(3 * n)}) {
+			t.Errorf("%d bytes came out wrong", n)
+		}
+		if err := s.Reset(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestDoneReturnsTheError(t *testing.T) {
+	c := open(t)
+	if err := c.Exec("CREATE TABLE t (k PRIMARY KEY)"); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []bool{false, true} {
+		s, err := c.Statement("INSERT INTO t VALUES (1)")
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := s.Run()
+		if done := s.Done(); (run != nil) != want || (done != nil) != want {
+			t.Errorf("run %v, done %v", run, done)
+		}
+	}
+}

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"fmt"
 	"strings"
 	"unsafe"
 
@@ -14,9 +13,16 @@ type Stmt struct {
 	c      *Conn
 	p      uintptr
 	params int
-	buffer []int32 // parameters bound to memory
+	names  []string // of parameters, once asked for
+	bound  []memory // of parameters
+	large  []int32  // parameters bound to memory that is freed by Reset
 	verb   string
-	taken  bool // of a cached one: in use
+
+	columns  []string // names, as of the compilation with this number
+	compiled int32
+
+	text  string // of a cached one
+	taken bool   // of a cached one: in use
 }
 
 // Prepare compiles the first statement of sql and returns what follows it. The
@@ -39,56 +45,32 @@ func (c *Conn) Prepare(sql string) (s *Stmt, tail string, err error) {
 		tail = sql[end:]
 		if p != 0 {
 			n := int(lib.Xsqlite3_bind_parameter_count(c.tls, p))
-			return &Stmt{c: c, p: p, params: n, verb: verb(sql[:end])}, tail, nil
+			return &Stmt{c: c, p: p, params: n, verb: verb(sql[:end]), compiled: -1}, tail, nil
 		}
 	}
 	return nil, "", nil
 }
 
-// Close ends the statement.
-func (s *Stmt) Close() {
-	lib.Xsqlite3_finalize(s.c.tls, s.p) // repeats the error of the last step
-	s.p = 0
-}
-
-// Params returns the number of parameters, the largest number that a ?N names.
-func (s *Stmt) Params() int { return s.params }
-
-// ParamName returns the name of parameter i, from 1, with its first character,
-// or "" when it has none.
-func (s *Stmt) ParamName(i int) string {
-	return libc.GoString(lib.Xsqlite3_bind_parameter_name(s.c.tls, s.p, int32(i)))
-}
-
-// Bind sets parameter i, from 1, to nil, an int64, float64, string or []byte. A
-// nil slice is an empty blob.
-func (s *Stmt) Bind(i int, v any) error {
-	var rc int32
-	tls, n := s.c.tls, int32(i)
-	switch v := v.(type) {
-	case nil:
-		rc = lib.Xsqlite3_bind_null(tls, s.p, n)
-	case int64:
-		rc = lib.Xsqlite3_bind_int64(tls, s.p, n, v)
-	case float64:
-		rc = lib.Xsqlite3_bind_double(tls, s.p, n, v)
-	case string:
-		p, err := s.c.cstring(v)
-		if err != nil {
-			return err
-		}
-		s.buffer = append(s.buffer, n)
-		rc = lib.Xsqlite3_bind_text64(tls, s.p, n, p, uint64(len(v)), function(lib.Xsqlite3_free), lib.SQLITE_UTF8)
-	case []byte:
-		p, err := s.c.cstring(unsafe.String(unsafe.SliceData(v), len(v)))
-		if err != nil {
-			return err
-		}
-		s.buffer = append(s.buffer, n)
-		rc = lib.Xsqlite3_bind_blob64(tls, s.p, n, p, uint64(len(v)), function(lib.Xsqlite3_free))
-	default:
-		return fmt.Errorf("cannot bind a %T", v)
+// Close ends the statement for good, and returns the error of Done. It may be
+// repeated.
+func (s *Stmt) Close() error {
+	if s.text != "" {
+		delete(s.c.stmts, s.text)
+		s.text = ""
 	}
+	return s.finalize()
+}
+
+func (s *Stmt) finalize() error {
+	if s.p == 0 {
+		return nil
+	}
+	rc := lib.Xsqlite3_finalize(s.c.tls, s.p)
+	s.p, s.taken = 0, false
+	for _, m := range s.bound {
+		lib.Xsqlite3_free(s.c.tls, m.p)
+	}
+	s.bound = nil
 	if rc != lib.SQLITE_OK {
 		return s.c.err(rc)
 	}
@@ -116,15 +98,20 @@ func (s *Stmt) Run() error {
 	}
 }
 
-// Reset makes the statement ready for the next run. The memory of texts and
-// blobs is given back; numbers stay bound, which costs nothing, whereas clearing
-// them can make SQLite plan the statement anew.
-func (s *Stmt) Reset() {
-	lib.Xsqlite3_reset(s.c.tls, s.p) // repeats the error of the last step
-	for _, i := range s.buffer {
+// Reset makes the statement ready for the next run, and returns the error of
+// Done. What is bound stays bound, except that much memory is given back:
+// clearing numbers can make SQLite plan the statement anew.
+func (s *Stmt) Reset() error {
+	rc := lib.Xsqlite3_reset(s.c.tls, s.p)
+	var err error
+	if rc != lib.SQLITE_OK {
+		err = s.c.err(rc)
+	}
+	for _, i := range s.large {
 		lib.Xsqlite3_bind_null(s.c.tls, s.p, i)
 	}
-	s.buffer = s.buffer[:0]
+	s.large = s.large[:0]
+	return err
 }
 
 // Insert reports whether it is an INSERT or REPLACE.
@@ -145,8 +132,21 @@ func (s *Stmt) Explain() bool { return lib.Xsqlite3_stmt_isexplain(s.c.tls, s.p)
 func (s *Stmt) Columns() int { return int(lib.Xsqlite3_column_count(s.c.tls, s.p)) }
 
 // ColumnName returns the name of column i, from 0.
-func (s *Stmt) ColumnName(i int) string {
-	return libc.GoString(lib.Xsqlite3_column_name(s.c.tls, s.p, int32(i)))
+func (s *Stmt) ColumnName(i int) string { return s.ColumnNames()[i] }
+
+// ColumnNames returns the names of all columns, nil when there are none. They
+// are shared by all runs and must not be changed.
+func (s *Stmt) ColumnNames() []string {
+	// SQLite compiles again when the schema has changed.
+	compiled := lib.Xsqlite3_stmt_status(s.c.tls, s.p, lib.SQLITE_STMTSTATUS_REPREPARE, 0)
+	if s.compiled == compiled {
+		return s.columns
+	}
+	s.columns, s.compiled = nil, compiled
+	for i := range int32(s.Columns()) {
+		s.columns = append(s.columns, libc.GoString(lib.Xsqlite3_column_name(s.c.tls, s.p, i)))
+	}
+	return s.columns
 }
 
 // ColumnType returns the declared type of column i, or "" for an expression.
@@ -171,6 +171,14 @@ func (s *Stmt) Value(i int) any {
 	default:
 		return nil
 	}
+}
+
+// Row appends the values of all columns to row.
+func (s *Stmt) Row(row []any) []any {
+	for i := range int(lib.Xsqlite3_data_count(s.c.tls, s.p)) {
+		row = append(row, s.Value(i))
+	}
+	return row
 }
 
 // bytes views the memory of column i until the next step.
