@@ -71,10 +71,14 @@ func (a Answer) Decode(t testing.TB, into any) {
 	}
 }
 
-func send(ctx context.Context, method, url, body string) Answer {
+// send sends a request with headers, each a name and its value.
+func send(ctx context.Context, method, url, body string, headers ...string) Answer {
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
 		return Answer{Err: err}
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
 	}
 	resp, err := client.Do(req)
 	if err != nil {
@@ -89,13 +93,13 @@ func send(ctx context.Context, method, url, body string) Answer {
 }
 
 // Do sends one request to a path of the lab.
-func (r *Replica) Do(method, path, body string) Answer {
-	return r.DoContext(r.t.Context(), method, path, body)
+func (r *Replica) Do(method, path, body string, headers ...string) Answer {
+	return r.DoContext(r.t.Context(), method, path, body, headers...)
 }
 
 // DoContext is Do for a client that goes away with ctx.
-func (r *Replica) DoContext(ctx context.Context, method, path, body string) Answer {
-	return send(ctx, method, r.Public+"/lab/"+path, body)
+func (r *Replica) DoContext(ctx context.Context, method, path, body string, headers ...string) Answer {
+	return send(ctx, method, r.Public+"/lab/"+path, body, headers...)
 }
 
 // Get and Post send one request to a path of the lab.

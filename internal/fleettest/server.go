@@ -2,44 +2,135 @@ package fleettest
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/davidwkeith/dwk/internal/hrana"
 )
 
 // A Server is a libSQL server in the process of the test, on a loopback address.
-// The hooks of hrana.Server make it fail.
 type Server struct {
-	*hrana.Server
 	URL string
 
-	mu   sync.Mutex
-	hold func(body string) bool
-	held chan *Late
+	t    testing.TB
+	path string
+	web  *httptest.Server
+
+	// up is held by requests, and taken while the server is down.
+	up   sync.RWMutex
+	h    *hrana.Server // nil while it is down
+	hook func(context.Context, hrana.Request) hrana.Fault
+
+	mu    sync.Mutex
+	links []*Link
+	hold  func(body string) bool
+	held  chan *Late
 }
 
 func startServer(t testing.TB, path string) *Server {
 	t.Helper()
-	h, err := hrana.New(hrana.Config{Path: path})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &Server{Server: h}
-	web := httptest.NewServer(http.HandlerFunc(s.serve))
-	s.URL = web.URL
+	s := &Server{t: t, path: path}
+	s.start()
+	s.web = httptest.NewServer(http.HandlerFunc(s.serve))
+	s.URL = s.web.URL
 	t.Cleanup(func() {
-		web.Close()
-		if err := h.Close(); err != nil {
-			t.Errorf("close the server: %v", err)
-		}
+		s.web.Close()
+		s.stop()
 	})
 	return s
 }
+
+func (s *Server) start() {
+	h, err := hrana.New(hrana.Config{Path: s.path})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.up.Lock()
+	defer s.up.Unlock()
+	s.h = h
+	h.SetHook(s.hook)
+}
+
+// stop waits for the requests that are executed.
+func (s *Server) stop() {
+	s.up.Lock()
+	defer s.up.Unlock()
+	if err := s.h.Close(); err != nil {
+		s.t.Errorf("close the server: %v", err)
+	}
+	s.h = nil
+}
+
+// Restart cuts all connections, and is down for a while. Streams are gone then.
+func (s *Server) Restart(down time.Duration) {
+	s.web.CloseClientConnections()
+	s.mu.Lock()
+	for _, l := range s.links {
+		l.web.CloseClientConnections()
+	}
+	s.mu.Unlock()
+	s.stop()
+	time.Sleep(down)
+	s.start()
+}
+
+// SetHook makes all later requests pass through hook; nil ends that.
+func (s *Server) SetHook(hook func(context.Context, hrana.Request) hrana.Fault) {
+	s.up.Lock()
+	defer s.up.Unlock()
+	s.hook = hook
+	s.h.SetHook(hook)
+}
+
+// ServeHTTP serves a request, and cuts its connection while the server is down.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.up.RLock()
+	defer s.up.RUnlock()
+	if s.h == nil {
+		panic(http.ErrAbortHandler)
+	}
+	s.h.ServeHTTP(w, r)
+}
+
+// A Link is one replica's way to the server.
+type Link struct {
+	URL string
+	cut atomic.Bool
+	web *httptest.Server
+}
+
+// NewLink returns a way to the server that can be cut.
+func (s *Server) NewLink() *Link {
+	l := &Link{}
+	l.web = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if l.cut.Load() {
+			panic(http.ErrAbortHandler)
+		}
+		s.serve(w, r)
+	}))
+	l.URL = l.web.URL
+	s.mu.Lock()
+	s.links = append(s.links, l)
+	s.mu.Unlock()
+	s.t.Cleanup(l.web.Close)
+	return l
+}
+
+// Cut cuts the link, also under requests that are being executed.
+func (l *Link) Cut() {
+	l.cut.Store(true)
+	l.web.CloseClientConnections()
+}
+
+// Mend ends a cut.
+func (l *Link) Mend() { l.cut.Store(false) }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
