@@ -3,24 +3,39 @@ package durable
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"io"
 	"iter"
 	"time"
 )
 
-// A Database is a SQL database shared by the fleet, every query of which runs
-// at its primary. It is not part of an object's commit: a call within an event
-// first commits what the event wrote.
+// A Database is a SQL database shared by the fleet, every statement of which
+// runs at its primary: what one replica wrote, all see. It is not part of an
+// object's commit: a call within an event first commits what the event wrote.
+//
+// Each call is one statement, a Batch several, and a transaction of its own:
+// statements such as BEGIN and ATTACH are refused with [ErrInvalid]. Arguments
+// are positional: nil, bool (stored as 0 or 1), integers, finite floats, string,
+// []byte, time.Time (stored as text in UTC, RFC 3339) and driver.Valuer. Rows
+// have nil, int64, float64, string and []byte as they are stored. Foreign keys
+// are enforced.
+//
+// Errors: [*ConstraintError], [ErrInvalid], [ErrTooLarge] for more than 1 MiB
+// of text, 8 MiB of arguments or 10 MB of rows, [ErrUnavailable] for what was
+// not applied and may be repeated, [ErrUnknownOutcome] for what was sent and
+// not answered; others are the database's own about the statement.
 type Database interface {
 	Exec(ctx context.Context, query string, args ...any) (Result, error)
+	// Query runs one statement and yields its rows, which belong to the caller.
+	// Those of a SELECT are read as they are used, from one moment of the
+	// database, however many there are. The first error ends the sequence.
 	Query(ctx context.Context, query string, args ...any) iter.Seq2[Row, error]
 	// First returns the first row, or sql.ErrNoRows.
 	First(ctx context.Context, query string, args ...any) (Row, error)
 	// Batch runs the statements in one transaction and one round trip: all or
-	// none. There is one result a statement.
+	// none. There is one result a statement. Without any nothing is done.
 	Batch(ctx context.Context, statements ...Statement) ([]BatchResult, error)
-	// DB is for libraries that speak database/sql.
+	// DB is for libraries that speak database/sql, with transactions of several
+	// round trips. It is the caller's to use and the host's to close.
 	DB() *sql.DB
 }
 
@@ -35,9 +50,6 @@ type BatchResult struct {
 	Result
 	Rows []Row
 }
-
-// ErrInvalid: a bucket refuses a key, metadata or an option.
-var ErrInvalid = errors.New("invalid argument")
 
 // A Bucket stores bodies by key. It is read-after-write, and a body is never
 // seen with the facts of another one.

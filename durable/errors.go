@@ -34,6 +34,9 @@ var (
 	ErrUnsupported = errors.New("not served by this release")
 	// ErrNotFound: a bucket has no such key.
 	ErrNotFound = errors.New("not found")
+	// ErrInvalid: a binding refuses an argument: a key, metadata or option of a
+	// bucket, a statement of a database.
+	ErrInvalid = errors.New("invalid argument")
 	// ErrPrecondition: a conditional put found the key taken.
 	ErrPrecondition = errors.New("precondition failed")
 )
@@ -53,3 +56,34 @@ func (e *ContendedError) Error() string {
 	}
 	return fmt.Sprintf("object %s/%s is held by %s of replica %s", e.Class, e.ID, e.Holder, e.Replica)
 }
+
+// A Constraint is a kind of rule that a database keeps.
+type Constraint string
+
+// The kinds of constraints.
+const (
+	Unique     Constraint = "UNIQUE" // primary keys included
+	NotNull    Constraint = "NOT NULL"
+	Check      Constraint = "CHECK"
+	ForeignKey Constraint = "FOREIGN KEY"
+	// OtherConstraint is any other, such as a type of a STRICT table or a
+	// trigger's RAISE.
+	OtherConstraint Constraint = ""
+)
+
+// A ConstraintError says that a statement of a [Database] would have broken a
+// constraint. Nothing of the call was applied.
+type ConstraintError struct {
+	Constraint Constraint
+	// Statement is the index of the statement in its Batch; 0 in other calls. It
+	// is -1 when all statements were right and their commit was not, as with
+	// deferred foreign keys.
+	Statement int
+	// Err is the database's own error, which names the columns.
+	Err error
+}
+
+func (e *ConstraintError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *ConstraintError) Unwrap() error { return e.Err }

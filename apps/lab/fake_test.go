@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -19,6 +20,8 @@ import (
 
 	"github.com/davidwkeith/dwk/durable"
 	"github.com/davidwkeith/dwk/internal/bucket/dir"
+	"github.com/davidwkeith/dwk/internal/libsql"
+	"github.com/davidwkeith/dwk/internal/sqldb"
 )
 
 // fakeEnv hosts objects in memory. An event is one SQLite transaction, which a
@@ -30,6 +33,7 @@ type fakeEnv struct {
 	loopback bool
 	settings any
 	bucket   durable.Bucket
+	database durable.Database
 
 	mu      sync.Mutex
 	objects map[string]*fakeObject // by class and id
@@ -48,6 +52,22 @@ func (e *fakeEnv) Loopback() bool       { return e.loopback }
 func (e *fakeEnv) Replica() string      { return "r1" }
 func (e *fakeEnv) Version() string      { return "v0" }
 func (e *fakeEnv) Logger() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// Database returns a file, behind which a test may put another database.
+func (e *fakeEnv) Database(name string) durable.Database {
+	if name != databaseName {
+		panic("no database " + name)
+	}
+	if e.database == nil {
+		d, err := sqldb.Open(name, libsql.Config{URL: "file:" + filepath.Join(e.t.TempDir(), "lab.sqlite"), Timeout: time.Minute})
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		e.t.Cleanup(func() { d.Close() })
+		e.database = d
+	}
+	return e.database
+}
 
 // Bucket returns a directory, behind which a test may put another bucket.
 func (e *fakeEnv) Bucket(name string) durable.Bucket {

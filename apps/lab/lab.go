@@ -14,6 +14,9 @@
 //	POST /note/{name}/sql               runs statements in the note's database
 //	POST /note/{name}/sleep?ms=         an event that writes, waits and writes
 //	GET  /note/{name}/sleeps            {"name","sleeps":[...]}: what it wrote
+//	POST /sql                           runs statements in the SQL binding: as for a
+//	                                    note, each by itself, or in one transaction
+//	                                    with {"statements":[...],"batch":true}
 //	PUT  /bucket/{key...}               stores the body, its Content-Type and X-Meta-*
 //	GET  /bucket/{key...}               returns them, or the part that Range names
 //	DELETE /bucket/{key...}             204, also when there is none
@@ -47,7 +50,7 @@ func App() durable.App {
 		Name:     "lab",
 		New:      newFront,
 		Classes:  map[string]durable.Class{"Counter": newCounter, "Note": newNote},
-		Requires: durable.Requirements{Buckets: []string{bucketName}},
+		Requires: durable.Requirements{Databases: []string{databaseName}, Buckets: []string{bucketName}},
 		Settings: &Settings{},
 	}
 }
@@ -60,6 +63,7 @@ type front struct {
 	env   durable.Env
 	hosts hosts
 	files *files
+	sql   *database
 }
 
 func newFront(env durable.Env) (http.Handler, error) {
@@ -68,7 +72,7 @@ func newFront(env durable.Env) (http.Handler, error) {
 		return nil, errors.New("the lab is an open console, and other machines can reach this listener: " +
 			"listen on a loopback address, or set allow_remote: true in the settings of its mount")
 	}
-	return &front{env: env, hosts: newHosts(env.BaseURL()), files: newFiles(env)}, nil
+	return &front{env: env, hosts: newHosts(env.BaseURL()), files: newFiles(env), sql: newDatabase(env)}, nil
 }
 
 func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -95,6 +99,8 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			Replica string `json:"replica"`
 			Version string `json:"version"`
 		}{f.env.Replica(), f.env.Version()})
+	case "sql":
+		f.sql.serve(w, r)
 	case "bucket":
 		f.files.serve(w, r, t)
 	default:

@@ -75,18 +75,22 @@ func parseStatements(body []byte) ([]statement, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("there is more after the statements")
 	}
+	return list, checkStatements(list)
+}
+
+func checkStatements(list []statement) error {
 	if len(list) == 0 || len(list) > maxStatements {
-		return nil, fmt.Errorf("%d statements, want 1 to %d", len(list), maxStatements)
+		return fmt.Errorf("%d statements, want 1 to %d", len(list), maxStatements)
 	}
 	for i, s := range list {
 		if strings.TrimSpace(s.SQL) == "" {
-			return nil, fmt.Errorf("statement %d is empty", i)
+			return fmt.Errorf("statement %d is empty", i)
 		}
 		if word := firstWord(s.SQL); slices.Contains(transactionWords, word) {
-			return nil, fmt.Errorf("statement %d: %s is not allowed: a list is one transaction", i, word)
+			return fmt.Errorf("statement %d: %s is not allowed: a list is one transaction", i, word)
 		}
 	}
-	return list, nil
+	return nil
 }
 
 // transactionWords begin statements that would end the transaction that makes a

@@ -28,6 +28,7 @@ var methods = map[[2]string][]string{
 	{"note", "sql"}:    {http.MethodPost},
 	{"note", "sleep"}:  {http.MethodPost},
 	{"note", "sleeps"}: {http.MethodGet, http.MethodHead},
+	{"sql", ""}:        {http.MethodPost},
 	{"bucket", ""}:     {http.MethodGet, http.MethodHead, http.MethodPut, http.MethodDelete},
 	{"bucket", "list"}: {http.MethodGet, http.MethodHead},
 }

@@ -48,6 +48,7 @@ var layers = [][]string{
 		"internal/object/mirror",
 		"internal/bucket/dir",
 		"apps",
+		"internal/sqldb",
 	},
 	{
 		"internal/lease",
@@ -86,8 +87,8 @@ var testOnly = []string{"internal/archtest", "internal/fleettest", "internal/lib
 
 // only says which packages may import something.
 var only = map[string][]string{
-	"modernc.org/": {"internal/sqlite"},
-	"github.com/tursodatabase/libsql-client-go": {},
+	"modernc.org/": {"internal/sqlite", "internal/sqldb"},
+	"github.com/tursodatabase/libsql-client-go": {"internal/sqldb"},
 	"github.com/minio/minio-go":                 {},
 	"github.com/spf13/cobra":                    {"internal/cli"},
 	"github.com/spf13/viper":                    {"internal/config"},

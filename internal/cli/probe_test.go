@@ -23,11 +23,11 @@ func TestProbe(t *testing.T) {
 		f.json(&before, "kv", "list")
 		var got []probeOut
 		f.json(&got, "probe", "--repeat", "2", "--budget", "1m")
-		if len(got) != 11 {
+		if len(got) != 15 {
 			t.Fatalf("%d results", len(got))
 		}
 		for _, r := range got {
-			if !r.OK || r.P50 == nil || r.P95 == nil || r.Trips < 1 || r.Address != f.stores.DB.String() {
+			if !r.OK || r.P50 == nil || r.P95 == nil || r.Trips < 1 || (r.Address != f.stores.DB.String()) != (r.Store == "sql:LAB_DB") {
 				t.Errorf("%+v", r)
 			}
 		}

@@ -48,18 +48,31 @@ func (c *Config) ObjectStoreURLOrDefault() string {
 	return fileURL(filepath.Join(c.CentralDir(), storeFolder))
 }
 
-// DatabaseURL returns the URL of a SQL binding; ok is false when there is none
-// of that name.
-func (c *Config) DatabaseURL(name string) (url string, ok bool) {
+// DatabaseOrDefault returns a SQL binding with the URL and token that empty ones
+// stand for; ok is false when there is none of that name.
+func (c *Config) DatabaseOrDefault(name string) (d Database, ok bool) {
 	i := slices.IndexFunc(c.Databases, func(d Database) bool { return d.Name == name })
-	switch {
-	case i < 0:
-		return "", false
-	case c.Databases[i].URL != "":
-		return c.Databases[i].URL, true
-	default:
-		return fileURL(filepath.Join(c.CentralDir(), name+".sqlite")), true
+	if i < 0 {
+		return Database{}, false
 	}
+	d = c.Databases[i]
+	switch {
+	case d.URL != "":
+	case c.ownNamespace(d):
+		d.URL = c.LibSQL.URL
+		if d.Token.IsZero() {
+			d.Token = c.LibSQL.Token
+		}
+	default:
+		d.URL = fileURL(filepath.Join(c.CentralDir(), name+".sqlite"))
+	}
+	return d, true
+}
+
+// ownNamespace reports whether a SQL binding is a namespace of the coordination
+// database's server.
+func (c *Config) ownNamespace(d Database) bool {
+	return d.URL == "" && d.Namespace != "" && remote(c.LibSQL.URL)
 }
 
 // BucketURL returns the URL of a bucket binding, by default the prefix

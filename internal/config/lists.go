@@ -16,8 +16,8 @@ type Queue struct {
 // Database is a SQL binding.
 type Database struct {
 	Name      string `key:"name" help:"Name of the binding."`
-	URL       string `key:"url" help:"libsql://, https:// or http:// address, or file:PATH. Empty: a file in the embedded store."`
-	Token     Secret `key:"token" help:"Authentication token."`
+	URL       string `key:"url" help:"libsql://, https:// or http:// address, or file:PATH. Empty: with a namespace the server of libsql.url, else a file in the embedded store."`
+	Token     Secret `key:"token" help:"Authentication token. Empty: at the server of libsql.url its token, elsewhere none."`
 	Namespace string `key:"namespace" help:"Namespace at a server that has several."`
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
@@ -182,7 +183,19 @@ func (c *checker) stores() {
 	}
 	for i, d := range c.Databases {
 		key := elementKey("databases", i)
+		if c.ownNamespace(d) {
+			if d.Namespace == c.LibSQL.Namespace {
+				c.fail(key+".namespace", "%s is the namespace of the coordination database", d.Namespace)
+			}
+			continue
+		}
 		c.database(key, d.URL, d.Token)
+		if d.URL != "" && place(d.URL) == place(c.LibSQLURLOrDefault()) && d.Namespace == c.LibSQL.Namespace {
+			c.fail(key+".url", "it is the coordination database")
+		}
+		if d.Namespace != "" && !remote(d.URL) {
+			c.warn("%s.namespace has no effect: the database is a file", key)
+		}
 		if shared && !remote(d.URL) {
 			c.warn("%s (%s) is a file of this machine while libsql.url is a server: replicas elsewhere do not see it", key, d.Name)
 		}
@@ -201,6 +214,19 @@ func (c *checker) stores() {
 			c.fail("otel.endpoint", "not an http or https URL")
 		}
 	}
+}
+
+// place returns a form of a database's URL that is the same for the same place,
+// mostly.
+func place(databaseURL string) string {
+	if path, err := FilePath(databaseURL); err == nil {
+		return "file:" + filepath.Clean(path)
+	}
+	text := strings.TrimRight(databaseURL, "/")
+	if rest, ok := strings.CutPrefix(text, "libsql:"); ok {
+		return "https:" + rest
+	}
+	return text
 }
 
 // remote reports whether the URL of a store names a server.

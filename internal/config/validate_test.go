@@ -202,9 +202,9 @@ func TestDerived(t *testing.T) {
 	check("replica dir", c.ReplicaDirOrDefault(), "data/mirrors")
 	check("libsql", c.LibSQLURLOrDefault(), "file:data/central/coordination.sqlite")
 	check("store", c.ObjectStoreURLOrDefault(), "file:data/central/store")
-	check("database", url(c.DatabaseURL("LAB_DB")), "file:data/central/LAB_DB.sqlite")
-	check("database", url(c.DatabaseURL("B")), "https://b")
-	check("database", url(c.DatabaseURL("b")), "none")
+	check("database", url(database(c, "LAB_DB")), "file:data/central/LAB_DB.sqlite")
+	check("database", url(database(c, "B")), "https://b")
+	check("database", url(database(c, "b")), "none")
 	check("bucket", url(c.BucketURL("LAB_FILES")), "file:data/central/store/buckets/LAB_FILES")
 	check("bucket", url(c.BucketURL("B")), "s3://b")
 	check("bucket", url(c.BucketURL("C")), "none")
@@ -213,8 +213,8 @@ func TestDerived(t *testing.T) {
 	check("libsql", c.LibSQLURLOrDefault(), "libsql://x")
 	check("store", c.ObjectStoreURLOrDefault(), "s3://b/p/")
 	check("bucket", url(c.BucketURL("LAB_FILES")), "s3://b/p/buckets/LAB_FILES")
-	check("database", url(c.DatabaseURL("LAB_DB")), "file:/var/lib/50%25 %231%3F/central/LAB_DB.sqlite")
-	path, err := FilePath(url(c.DatabaseURL("LAB_DB")))
+	check("database", url(database(c, "LAB_DB")), "file:/var/lib/50%25 %231%3F/central/LAB_DB.sqlite")
+	path, err := FilePath(url(database(c, "LAB_DB")))
 	if check("path", path, "/var/lib/50% #1?/central/LAB_DB.sqlite"); err != nil {
 		t.Error(err)
 	}
@@ -259,5 +259,48 @@ func TestKeys(t *testing.T) {
 	want := KeyInfo{"log.level", "text", "info", []string{"debug", "info", "warn", "error"}, "DWK_LOG_LEVEL", "The least level that is logged."}
 	if !reflect.DeepEqual(Keys()[i], want) {
 		t.Errorf("%+v", Keys()[i])
+	}
+}
+
+func database(c *Config, name string) (url string, ok bool) {
+	d, ok := c.DatabaseOrDefault(name)
+	return d.URL, ok
+}
+
+func TestDatabaseAccess(t *testing.T) {
+	c, err := loadText(t, `
+libsql: {url: "https://db.example", token: main, namespace: fleet}
+databases: [{name: OWN, url: "https://other.example"}, {name: SPACE, namespace: app}, {name: BOTH, namespace: app2, token: mine}, {name: FILE}]
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []struct{ name, url, token, namespace string }{
+		{"OWN", "https://other.example", "", ""}, {"SPACE", "https://db.example", "main", "app"},
+		{"BOTH", "https://db.example", "mine", "app2"}, {"FILE", "file:data/central/FILE.sqlite", "", ""},
+	} {
+		d, ok := c.DatabaseOrDefault(want.name)
+		if !ok || d.URL != want.url || d.Token.Reveal() != want.token || d.Namespace != want.namespace {
+			t.Errorf("%s: %+v (token %q)", want.name, d, d.Token.Reveal())
+		}
+	}
+	if w := c.Warnings(); len(w) != 2 { // the object store and FILE
+		t.Errorf("warnings %q", w)
+	}
+	for text, want := range map[string]string{
+		`libsql: {url: "https://db", namespace: a}` + "\ndatabases: [{name: A, namespace: a}]":                      "databases[0].namespace (dwk.yaml:2): a is the namespace of the coordination database",
+		`libsql: {url: "https://db", namespace: a}` + "\ndatabases: [{name: A, url: \"https://db\", namespace: a}]": "databases[0].url (dwk.yaml:2): it is the coordination database",
+		`libsql: {url: "libsql://db"}` + "\ndatabases: [{name: A, url: \"https://db/\"}]":                           "databases[0].url (dwk.yaml:2): it is the coordination database",
+		`libsql: {url: "file:data/x.sqlite"}` + "\ndatabases: [{name: A, url: \"file:data/y/../x.sqlite\"}]":        "databases[0].url (dwk.yaml:2): it is the coordination database",
+		`databases: [{name: A, url: "file:data/x.sqlite"}, {name: B, url: "file:data/x.sqlite"}]`:                   "",
+	} {
+		_, err := loadText(t, text)
+		got := ""
+		if err != nil {
+			got = strings.Join(problemsOf(err), ";")
+		}
+		if got != want {
+			t.Errorf("%s:\n%s\nwant %s", text, got, want)
+		}
 	}
 }

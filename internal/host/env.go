@@ -35,7 +35,13 @@ func (e *env) HTTPClient() *http.Client                 { return e.r.client }
 func (e *env) Logger() *slog.Logger                     { return e.log }
 func (e *env) Background(work func(context.Context))    { e.r.objects.Background(work) }
 
-func (e *env) Database(name string) durable.Database { panic(e.missing("SQL database", name)) }
+// Database implements durable.Env.
+func (e *env) Database(name string) durable.Database {
+	if d := e.r.databases[name]; d != nil && slices.Contains(e.app.Requires.Databases, name) {
+		return d
+	}
+	panic(e.missing("SQL database", name))
+}
 
 // Bucket implements durable.Env.
 func (e *env) Bucket(name string) durable.Bucket {
@@ -62,8 +68,8 @@ func served(app durable.App) error {
 		what = "queues"
 	case len(app.Crons) > 0:
 		what = "schedules"
-	case len(r.Databases)+len(r.Caches)+len(r.Secrets) > 0:
-		what = "SQL databases, caches and secrets"
+	case len(r.Caches)+len(r.Secrets) > 0:
+		what = "caches and secrets"
 	default:
 		return nil
 	}

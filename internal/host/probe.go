@@ -11,7 +11,7 @@ import (
 
 // probe runs the checks of the stores before the replica serves.
 func (r *replica) probe(ctx context.Context) error {
-	results, err := probe.Run(ctx, probe.Target{DB: r.stores.DB, KV: r.stores.KV}, probe.Options{})
+	results, err := probe.Run(ctx, probe.Target{DB: r.stores.DB, KV: r.stores.KV, Databases: r.databases.Targets(r.cfg)}, probe.Options{})
 	if err != nil {
 		return fmt.Errorf("probe the stores: %w", err)
 	}

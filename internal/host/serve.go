@@ -25,6 +25,7 @@ import (
 	"github.com/davidwkeith/dwk/internal/object"
 	"github.com/davidwkeith/dwk/internal/object/keeper"
 	"github.com/davidwkeith/dwk/internal/object/mirror"
+	"github.com/davidwkeith/dwk/internal/probe"
 	"github.com/davidwkeith/dwk/internal/server"
 )
 
@@ -73,6 +74,7 @@ type replica struct {
 	stores        *Stores
 	files         durable.Bucket            // the object store
 	buckets       map[string]durable.Bucket // the bindings
+	databases     Databases
 	dir           *replicaDir
 	public, admin *server.Server
 	site          *server.Public
@@ -136,6 +138,10 @@ func (r *replica) openStores(ctx context.Context) error {
 		return err
 	}
 	r.undo = append(r.undo, r.stores.Close)
+	if r.databases, err = OpenDatabases(r.cfg); err != nil {
+		return err
+	}
+	r.undo = append(r.undo, r.databases.Close)
 	call, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	store, err := r.stores.Init(call)
@@ -269,15 +275,20 @@ func (r *replica) mount() error {
 // configuration lacks.
 func (r *replica) configured(app durable.App) error {
 	var missing []string
+	for _, name := range app.Requires.Databases {
+		if r.databases[name] == nil {
+			missing = append(missing, "SQL database "+name)
+		}
+	}
 	for _, name := range app.Requires.Buckets {
 		if r.buckets[name] == nil {
-			missing = append(missing, name)
+			missing = append(missing, "bucket "+name)
 		}
 	}
 	if len(missing) == 0 {
 		return nil
 	}
-	return fmt.Errorf("application %s requires buckets that are not configured: %s", app.Name, strings.Join(missing, ", "))
+	return fmt.Errorf("application %s requires what is not configured: %s", app.Name, strings.Join(missing, ", "))
 }
 
 // withRequestID has the events of a request carry its id.
@@ -288,10 +299,18 @@ func withRequestID(next http.Handler) http.Handler {
 }
 
 func (r *replica) handlers(base *url.URL, mounts []server.Mount) error {
-	r.ready = server.NewReadiness(r.log, server.Check{Name: "coordination", MaxAge: 2 * time.Second, Timeout: r.cfg.LibSQL.Timeout, Run: func(ctx context.Context) error {
+	checks := []server.Check{{Name: "coordination", MaxAge: 2 * time.Second, Timeout: r.cfg.LibSQL.Timeout, Run: func(ctx context.Context) error {
 		_, err := r.stores.KV.Now(ctx)
 		return err
-	}})
+	}}}
+	for _, c := range r.cfg.Databases {
+		d := r.databases[c.Name]
+		checks = append(checks, server.Check{Name: probe.SQL + ":" + c.Name, MaxAge: 2 * time.Second, Timeout: r.cfg.LibSQL.Timeout, Run: func(ctx context.Context) error {
+			_, err := d.First(ctx, `SELECT 1`)
+			return err
+		}})
+	}
+	r.ready = server.NewReadiness(r.log, checks...)
 	var health http.Handler
 	if r.cfg.Admin.HealthOnPublic {
 		health = server.NewHealth(r.id, r.ready, func(*http.Request) bool { return false })

@@ -71,7 +71,8 @@ func open(path string) (*sqlite.Conn, error) {
 		err = fmt.Errorf("not usable as a WAL database (journal mode %s)", mode)
 	}
 	if err == nil {
-		err = c.Exec("PRAGMA synchronous=FULL; PRAGMA journal_size_limit=16777216;")
+		// Foreign keys are enforced, as sqld does by default.
+		err = c.Exec("PRAGMA synchronous=FULL; PRAGMA journal_size_limit=16777216; PRAGMA foreign_keys=1;")
 	}
 	if err != nil {
 		c.Close()

@@ -172,7 +172,10 @@ func (st *stream) waitBusy(ctx context.Context, attempt func() error) error {
 // settingOf reports whether a statement may change the connection for those
 // that come after the stream.
 func settingOf(s *sqlite.Stmt) bool {
-	return slices.Contains([]string{"PRAGMA", "ATTACH", "DETACH", "CREATE"}, s.Verb())
+	if s.Verb() == "PRAGMA" {
+		return !s.Asks()
+	}
+	return slices.Contains([]string{"ATTACH", "DETACH", "CREATE"}, s.Verb())
 }
 
 // bind binds positional arguments by their number and named ones by their full

@@ -299,9 +299,9 @@ func TestStreamKeepsState(t *testing.T) {
 func TestStreamsAreSeparate(t *testing.T) {
 	_, url := start(t, hrana.Config{})
 	url += "/v3/pipeline"
-	pipeline(t, url, "", execute("PRAGMA foreign_keys=1"), execute("CREATE TEMP TABLE mine (a)"), execute("BEGIN"), closeRequest)
+	pipeline(t, url, "", execute("PRAGMA foreign_keys=0"), execute("CREATE TEMP TABLE mine (a)"), execute("BEGIN"), closeRequest)
 	got, _ := pipeline(t, url, "", execute("PRAGMA foreign_keys"), execute("SELECT * FROM mine"), `{"type":"get_autocommit"}`, closeRequest)
-	if !strings.Contains(got, `"value":"0"`) || !strings.Contains(got, "no such table") || !strings.Contains(got, `"is_autocommit":true`) {
+	if !strings.Contains(got, `"value":"1"`) || !strings.Contains(got, "no such table") || !strings.Contains(got, `"is_autocommit":true`) {
 		t.Errorf("got %s", got)
 	}
 }

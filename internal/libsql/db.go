@@ -63,8 +63,9 @@ type DB struct {
 // the address. Calls of close come after all others have returned.
 type backend interface {
 	batch(ctx context.Context, mode Mode, stmts []Statement) ([]Result, error)
-	// stream calls yield for every row until it returns false.
-	stream(ctx context.Context, stmt Statement, yield func(Row) bool) error
+	// stream calls head, unless it is nil, with the columns, and then yield for
+	// every row until it returns false.
+	stream(ctx context.Context, stmt Statement, head func([]string), yield func(Row) bool) error
 	close() error
 }
 
@@ -123,10 +124,17 @@ func (db *DB) Batch(ctx context.Context, mode Mode, stmts ...Statement) ([]Resul
 	return results, nil
 }
 
-// Stream returns the rows of one reading statement, all from one snapshot, in
-// constant memory. An error ends the sequence. The rows belong to the caller.
-// Over the wire it needs a server that speaks version 3 of the protocol.
+// Stream returns the rows of one reading statement, all from one snapshot of
+// the primary, in constant memory. An error ends the sequence. The rows belong
+// to the caller. Over the wire it needs a server that speaks version 3 of the
+// protocol, and a token that may write.
 func (db *DB) Stream(ctx context.Context, stmt Statement) iter.Seq2[Row, error] {
+	return db.StreamRows(ctx, stmt, nil)
+}
+
+// StreamRows is [DB.Stream] with the names of the columns: head is called with
+// them once before the first row.
+func (db *DB) StreamRows(ctx context.Context, stmt Statement, head func(columns []string)) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		stmts, err := checkStatements([]Statement{stmt})
 		if err == nil {
@@ -142,7 +150,7 @@ func (db *DB) Stream(ctx context.Context, stmt Statement) iter.Seq2[Row, error] 
 		defer cancel()
 		sent := clock.Now()
 		took := sync.OnceValue(func() time.Duration { return clock.Since(sent) })
-		err = db.backend.stream(ctx, stmts[0], func(row Row) bool {
+		err = db.backend.stream(ctx, stmts[0], head, func(row Row) bool {
 			took()
 			return yield(row, nil)
 		})

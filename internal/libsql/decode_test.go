@@ -42,11 +42,11 @@ func FuzzDecodeBatch(f *testing.F) {
 }
 
 func FuzzDecodeStream(f *testing.F) {
-	f.Add("{\"baton\":null}\n{\"type\":\"step_begin\",\"cols\":[{\"name\":\"a\"}]}\n{\"type\":\"row\",\"row\":[{\"type\":\"null\"}]}\n{\"type\":\"step_end\"}\n")
+	f.Add("{\"baton\":null}\n{\"type\":\"step_begin\",\"cols\":[]}\n{\"type\":\"step_end\"}\n{\"type\":\"step_begin\",\"cols\":[{\"name\":\"a\"}]}\n{\"type\":\"row\",\"row\":[{\"type\":\"null\"}]}\n{\"type\":\"step_end\"}\n")
 	f.Fuzz(func(t *testing.T, answer string) {
 		c := cursor{wire: &wire{timeout: time.Minute}, ctx: t.Context(), timer: time.NewTimer(time.Minute), in: bufio.NewReaderSize(strings.NewReader(answer), 16)}
 		defer c.timer.Stop()
-		err := c.run(func(Row) bool { return true })
+		err := c.run(nil, func(Row) bool { return true })
 		if _, ok := errors.AsType[*Error](err); err != nil && !ok {
 			t.Fatalf("an error of type %T", err)
 		}

@@ -106,7 +106,7 @@ func (f *file) read(ctx context.Context, stmts []Statement) ([]Result, error) {
 	return results, err
 }
 
-func (f *file) stream(ctx context.Context, stmt Statement, yield func(Row) bool) error {
+func (f *file) stream(ctx context.Context, stmt Statement, head func([]string), yield func(Row) bool) error {
 	wait, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
 	c, err := f.reader(wait)
@@ -114,7 +114,7 @@ func (f *file) stream(ctx context.Context, stmt Statement, yield func(Row) bool)
 		return err
 	}
 	defer f.release(c)
-	return retryBusy(wait, func() error { return c.stream(ctx, stmt, yield) })
+	return retryBusy(wait, func() error { return c.stream(ctx, stmt, head, yield) })
 }
 
 // reader takes a connection for reading.

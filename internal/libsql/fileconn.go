@@ -10,8 +10,9 @@ import (
 )
 
 // setUp is run on every connection. A commit is durable when it returns; the
-// limit makes a WAL that a long reader let grow shrink again.
-const setUp = "PRAGMA synchronous=FULL; PRAGMA journal_size_limit=16777216;"
+// limit makes a WAL that a long reader let grow shrink again. Foreign keys are
+// enforced, as sqld does by default.
+const setUp = "PRAGMA synchronous=FULL; PRAGMA journal_size_limit=16777216; PRAGMA foreign_keys=1;"
 
 // A fileConn is one connection to a file.
 type fileConn struct {
@@ -93,7 +94,7 @@ func (c *fileConn) read(ctx context.Context, stmts []Statement) ([]Result, error
 	return results, err
 }
 
-func (c *fileConn) stream(ctx context.Context, stmt Statement, yield func(Row) bool) error {
+func (c *fileConn) stream(ctx context.Context, stmt Statement, head func([]string), yield func(Row) bool) error {
 	defer c.Watch(ctx)()
 	s, err := c.bind(stmt)
 	if err != nil {
@@ -108,6 +109,9 @@ func (c *fileConn) stream(ctx context.Context, stmt Statement, yield func(Row) b
 				e.Outcome = Refused
 			}
 			return e
+		}
+		if first && head != nil {
+			head(columns(s))
 		}
 		if !row || !yield(values(s)) {
 			return nil
@@ -142,7 +146,7 @@ func (c *fileConn) statement(stmt Statement, r *Result, size *int) error {
 	defer s.Done() //nolint:errcheck // reported by the steps
 	before := c.TotalChanges()
 	row, err := s.Step()
-	r.Columns = s.ColumnNames() // of the current schema only after the first step
+	r.Columns = columns(s) // of the current schema only after the first step
 	for ; row; row, err = s.Step() {
 		v := values(s)
 		for _, v := range v {
@@ -222,6 +226,15 @@ func (c *fileConn) rollback() {
 	if !c.Autocommit() && c.exec("ROLLBACK") != nil {
 		c.broken = true
 	}
+}
+
+// columns returns the names of the columns, nil without any. They are those of
+// the current schema only after the first step.
+func columns(s *sqlite.Stmt) []string {
+	if names := s.ColumnNames(); len(names) > 0 {
+		return names
+	}
+	return nil
 }
 
 func values(s *sqlite.Stmt) Row {

@@ -287,6 +287,9 @@ func TestWireOddAnswers(t *testing.T) {
 	// The batch is BEGIN, one statement, COMMIT, ROLLBACK.
 	result := func(r string) string { return batch(ok+","+r+","+ok+",null", "null,null,null,null") }
 	sqlError := func(code string) string { return `{"message":"it failed","code":"` + code + `"}` }
+	// The answer to the statement that has the primary answer.
+	const zeroth = `{"type":"step_begin","step":0,"cols":[{"name":"data_version"}]}` + "\n" +
+		`{"type":"row","row":[{"type":"integer","value":"1"}]}` + "\n" + `{"type":"step_end","affected_row_count":0,"last_insert_rowid":0}` + "\n"
 	for _, test := range []struct {
 		name, answer string
 		outcome      libsql.Outcome
@@ -348,11 +351,12 @@ func TestWireOddAnswers(t *testing.T) {
 		{"empty", "", libsql.Unknown, libsql.KindUnreachable},
 		{"HTML", "<html>\n", libsql.Unknown, libsql.KindProtocol},
 		{"only the head", "{}\n", libsql.Unknown, libsql.KindUnreachable},
+		{"no second step", "{}\n" + zeroth, libsql.Unknown, libsql.KindUnreachable},
 		{"no end", "{}\n" + `{"type":"step_begin","step":0,"cols":[]}` + "\n", libsql.Unknown, libsql.KindUnreachable},
 		{"cut line", "{}\n" + `{"type":"step_begin","step":0,"cols":[`, libsql.Unknown, libsql.KindUnreachable},
 		{"row before begin", "{}\n" + `{"type":"row","row":[]}` + "\n", libsql.Unknown, libsql.KindProtocol},
 		{"unknown entry", "{}\n" + `{"type":"surprise"}` + "\n", libsql.Unknown, libsql.KindProtocol},
-		{"short row", "{}\n" + `{"type":"step_begin","cols":[{"name":"a"}]}` + "\n" + `{"type":"row","row":[]}` + "\n", libsql.Unknown, libsql.KindProtocol},
+		{"short row", "{}\n" + zeroth + `{"type":"step_begin","cols":[{"name":"a"}]}` + "\n" + `{"type":"row","row":[]}` + "\n", libsql.Unknown, libsql.KindProtocol},
 		{"huge line", "{}\n" + strings.Repeat(" ", 13<<20), libsql.Failed, libsql.KindTooLarge},
 		{"error", "{}\n" + `{"type":"error","error":{"message":"it failed","code":"SQLITE_IOERR"}}` + "\n", libsql.Failed, libsql.KindUnreachable},
 	} {
@@ -369,7 +373,7 @@ func TestWireOddAnswers(t *testing.T) {
 			t.Errorf("stream, %s: %d rows and errors", test.name, n)
 		}
 	}
-	good = "{\"baton\":null}\n{\"type\":\"replication_index\",\"replication_index\":\"1\"}\n{\"type\":\"step_begin\",\"step\":0,\"cols\":[{\"name\":\"a\"}]}\n" +
+	good = "{\"baton\":null}\n{\"type\":\"replication_index\",\"replication_index\":\"1\"}\n" + zeroth + "{\"type\":\"step_begin\",\"step\":0,\"cols\":[{\"name\":\"a\"}]}\n" +
 		"{\"type\":\"row\",\"row\":[{\"type\":\"text\",\"value\":\"x\"}]}\n{\"type\":\"step_end\",\"affected_row_count\":0,\"last_insert_rowid\":5}\n"
 	answer.Store(&good)
 	for row, err := range db.Stream(t.Context(), libsql.S("SELECT 1")) {

@@ -12,9 +12,15 @@ import (
 	"github.com/davidwkeith/dwk/internal/hrana/proto"
 )
 
+// Primary is a statement that a server runs at its primary, and which changes
+// and locks nothing: a copy of the primary that is asked to run it passes it on
+// with the whole batch that it belongs to.
+const Primary = "PRAGMA data_version"
+
 // stream reads one statement's rows by a cursor, a line at a time.
-func (w *wire) stream(ctx context.Context, stmt Statement, yield func(Row) bool) error {
-	body, err := appendStatement([]byte(`{"baton":null,"batch":{"steps":[{`), stmt)
+func (w *wire) stream(ctx context.Context, stmt Statement, head func([]string), yield func(Row) bool) error {
+	body := appendPlain([]byte(`{"baton":null,"batch":{"steps":[`), Primary)
+	body, err := appendStatement(appendCondition(body, 0), stmt)
 	if err != nil {
 		return refusedAt(0, err)
 	}
@@ -30,7 +36,7 @@ func (w *wire) stream(ctx context.Context, stmt Statement, yield func(Row) bool)
 	}
 	c := cursor{wire: w, ctx: ctx, timer: timer, in: bufio.NewReaderSize(resp.Body, 64<<10)}
 	defer c.close(resp)
-	return c.run(yield)
+	return c.run(head, yield)
 }
 
 // A cursor reads an answer of JSON lines: a head with the baton, and entries.
@@ -53,21 +59,22 @@ type entry struct {
 	Error *proto.Error  `json:"error"`
 }
 
-func (c *cursor) run(yield func(Row) bool) error {
+// run reads the entries of the two steps, and yields the rows of the second.
+func (c *cursor) run(head func([]string), yield func(Row) bool) error {
 	line, err := c.line()
 	if err != nil {
 		return err
 	}
-	var head struct {
+	var first struct {
 		Baton *string `json:"baton"`
 	}
-	if err := json.Unmarshal(line, &head); err != nil {
+	if err := json.Unmarshal(line, &first); err != nil {
 		return oddAnswer("%v", err)
 	}
-	if head.Baton != nil {
-		c.baton = *head.Baton
+	if first.Baton != nil {
+		c.baton = *first.Baton
 	}
-	for columns := -1; ; {
+	for step, columns := 0, -1; ; {
 		line, err := c.line()
 		if err != nil {
 			return err
@@ -79,6 +86,12 @@ func (c *cursor) run(yield func(Row) bool) error {
 		switch {
 		case e.Type == "step_begin" && columns < 0:
 			columns = len(e.Cols)
+			if step == 1 && head != nil {
+				head(e.names())
+			}
+		case e.Type == "row" && columns >= 0 && step == 0:
+		case e.Type == "step_end" && columns >= 0 && step == 0:
+			step, columns = 1, -1
 		case e.Type == "row" && columns >= 0:
 			row, err := decodeRow(e.Row, columns)
 			if err != nil {
@@ -93,7 +106,7 @@ func (c *cursor) run(yield func(Row) bool) error {
 			c.ended = true
 			return nil
 		case e.Type == "step_error" && e.Error != nil:
-			return serverError(Failed, 0, e.Error)
+			return serverError(Failed, step-1, e.Error)
 		case e.Type == "error" && e.Error != nil:
 			return serverError(Failed, -1, e.Error)
 		case e.Type == "replication_index":
@@ -101,6 +114,19 @@ func (c *cursor) run(yield func(Row) bool) error {
 			return oddAnswer("an entry of type %.20q in the wrong place", e.Type)
 		}
 	}
+}
+
+func (e *entry) names() []string {
+	if len(e.Cols) == 0 {
+		return nil
+	}
+	names := make([]string, len(e.Cols))
+	for i, c := range e.Cols {
+		if c.Name != nil {
+			names[i] = *c.Name
+		}
+	}
+	return names
 }
 
 // line returns the next line, until the next call.

@@ -24,8 +24,9 @@ const (
 	Clock        = "clock"        // the primary's clock against this machine's
 )
 
-// Names returns what Options.Only may name, in the order of the checks.
-func Names() []string { return []string{Coordination, ObjectLog, Mode, Clock} }
+// Names returns what Options.Only may name besides single bindings, in the order
+// of the checks.
+func Names() []string { return []string{Coordination, ObjectLog, Mode, Clock, SQL} }
 
 const (
 	// cleanupTimeout bounds the removal of what an interrupted or failed check
@@ -41,6 +42,8 @@ type Target struct {
 	DB kv.DB
 	// KV is the coordination store on DB. It learns the primary's clock.
 	KV *kv.Store
+	// Databases are the SQL bindings.
+	Databases []Database
 	// TempDir is where the mirrors of the object log check lie while it runs;
 	// "" is the system's directory.
 	TempDir string
@@ -65,25 +68,64 @@ func (o Options) Validate() error {
 		return errors.New("probe: a negative budget")
 	}
 	for _, name := range o.Only {
-		if !slices.Contains(Names(), name) {
+		if !slices.Contains(Names(), name) && !strings.HasPrefix(name, SQL+":") {
 			return fmt.Errorf("probe: nothing is called %q, only %s", name, strings.Join(Names(), ", "))
 		}
 	}
 	return nil
 }
 
-func (o Options) wants(name string) bool { return len(o.Only) == 0 || slices.Contains(o.Only, name) }
+// wants reports whether a store is to be checked, by its own name or that of
+// its kind.
+func (o Options) wants(name string) bool {
+	kind, _, _ := strings.Cut(name, ":")
+	return len(o.Only) == 0 || slices.Contains(o.Only, name) || slices.Contains(o.Only, kind)
+}
+
+// known reports single bindings that are not there.
+func (o Options) known(t Target) error {
+	for _, name := range o.Only {
+		if strings.HasPrefix(name, SQL+":") && !slices.ContainsFunc(t.Databases, func(d Database) bool { return d.store() == name }) {
+			return fmt.Errorf("probe: there is no SQL binding %q", strings.TrimPrefix(name, SQL+":"))
+		}
+	}
+	return nil
+}
 
 // Run makes the checks and returns one result each, in a stable order. What is
 // wrong with a store is in its results; the error is for options that cannot be
 // used, and for a context that was cancelled. When a deadline ends the context,
 // the checks that it cut off are results like others.
 func Run(ctx context.Context, t Target, o Options) ([]Result, error) {
-	if err := o.Validate(); err != nil {
+	if err := errors.Join(o.Validate(), o.known(t)); err != nil {
 		return nil, err
 	}
 	o.Repeat = max(o.Repeat, 1)
 	p := &prober{Target: t, Options: o}
+	out, err := p.coordination(ctx)
+	if err != nil {
+		return out, err
+	}
+	for _, d := range t.Databases {
+		if o.wants(d.store()) {
+			g := p.group(ctx, d.store(), binding{Database: d}.check, "write", "read", "atomicity", "delete")
+			g.address = d.DB.String()
+			g.measure()
+			out = append(out, g.results()...)
+		}
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return out, context.Cause(ctx)
+		}
+	}
+	return out, nil
+}
+
+// coordination checks what is in the coordination database.
+func (p *prober) coordination(ctx context.Context) ([]Result, error) {
+	o := p.Options
+	if !slices.ContainsFunc([]string{Coordination, ObjectLog, Mode, Clock}, o.wants) {
+		return nil, nil
+	}
 	open := p.group(ctx, Coordination, p.open, "open")
 	open.options.Repeat, open.options.Budget = 1, 0 // it includes the connection
 	open.measure()

@@ -21,6 +21,9 @@ type memory struct {
 // Params returns the number of parameters, the largest number that a ?N names.
 func (s *Stmt) Params() int { return s.params }
 
+// Asks reports, of a PRAGMA, that it has no value to set.
+func (s *Stmt) Asks() bool { return s.asks }
+
 // ParamName returns the name of parameter i, from 1, with its first character,
 // or "" when it has none.
 func (s *Stmt) ParamName(i int) string {

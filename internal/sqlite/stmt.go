@@ -23,6 +23,7 @@ type Stmt struct {
 
 	text  string // of a cached one
 	taken bool   // of a cached one: in use
+	asks  bool   // its text sets nothing
 }
 
 // Prepare compiles the first statement of sql and returns what follows it. The
@@ -45,7 +46,7 @@ func (c *Conn) Prepare(sql string) (s *Stmt, tail string, err error) {
 		tail = sql[end:]
 		if p != 0 {
 			n := int(lib.Xsqlite3_bind_parameter_count(c.tls, p))
-			return &Stmt{c: c, p: p, params: n, verb: verb(sql[:end]), compiled: -1}, tail, nil
+			return &Stmt{c: c, p: p, params: n, verb: verb(sql[:end]), compiled: -1, asks: !strings.ContainsAny(sql[:end], "=(")}, tail, nil
 		}
 	}
 	return nil, "", nil

@@ -372,8 +372,12 @@ func testStream(t *testing.T, db *libsql.DB) {
 			break
 		}
 	}
-	for row, err := range db.Stream(t.Context(), libsql.S("SELECT 1 WHERE 0")) {
+	var columns []string
+	for row, err := range db.StreamRows(t.Context(), libsql.S("SELECT 1 AS one, 'x' AS \"ö\" WHERE 0"), func(c []string) { columns = c }) {
 		t.Errorf("an empty result gave %v, %v", row, err)
+	}
+	if !reflect.DeepEqual(columns, []string{"one", "ö"}) {
+		t.Errorf("columns %q", columns)
 	}
 	// Rows larger than any buffer.
 	for row, err := range db.Stream(t.Context(), libsql.S("SELECT zeroblob(3000000), 1")) {

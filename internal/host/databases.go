@@ -1,0 +1,60 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/davidwkeith/dwk/internal/config"
+	"github.com/davidwkeith/dwk/internal/libsql"
+	"github.com/davidwkeith/dwk/internal/probe"
+	"github.com/davidwkeith/dwk/internal/sqldb"
+)
+
+// OpenDatabase opens a SQL binding of a configuration, without touching the
+// network. It must be closed.
+func OpenDatabase(cfg *config.Config, name string) (*sqldb.Database, error) {
+	d, ok := cfg.DatabaseOrDefault(name)
+	if !ok {
+		return nil, fmt.Errorf("there is no SQL database %q in the configuration", name)
+	}
+	return sqldb.Open(name, libsql.Config{
+		URL: d.URL, Token: d.Token.Reveal(), Namespace: d.Namespace,
+		CA: cfg.LibSQL.CA, Timeout: cfg.LibSQL.Timeout, MaxConns: cfg.LibSQL.MaxConns,
+	})
+}
+
+// Databases are the opened SQL bindings of a configuration, by name.
+type Databases map[string]*sqldb.Database
+
+// OpenDatabases opens all SQL bindings. They must be closed.
+func OpenDatabases(cfg *config.Config) (Databases, error) {
+	all := Databases{}
+	for _, c := range cfg.Databases {
+		d, err := OpenDatabase(cfg, c.Name)
+		if err != nil {
+			return nil, errors.Join(err, all.Close())
+		}
+		all[c.Name] = d
+	}
+	return all, nil
+}
+
+// Close closes all of them.
+func (all Databases) Close() error {
+	var errs []error
+	for _, d := range all {
+		errs = append(errs, d.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Targets returns what is probed of them, in the order of the configuration.
+func (all Databases) Targets(cfg *config.Config) []probe.Database {
+	var out []probe.Database
+	for _, c := range cfg.Databases {
+		if d := all[c.Name]; d != nil {
+			out = append(out, probe.Database{Name: c.Name, DB: d.LibSQL()})
+		}
+	}
+	return out
+}

@@ -1,0 +1,66 @@
+package sqldb
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/libsql"
+)
+
+// refuse names the binding, and the statement of a batch, in the error of what
+// was not sent.
+func (d *Database) refuse(statement int, err error) error {
+	if statement >= 0 {
+		return fmt.Errorf("SQL database %s: statement %d: %w", d.name, statement, err)
+	}
+	return fmt.Errorf("SQL database %s: %w", d.name, err)
+}
+
+// fail gives an error of the package libsql the meaning that applications know.
+// The address is left out: it is the operator's. reads: there was nothing to
+// apply. batch: the index of the statement says something.
+func (d *Database) fail(err error, reads, batch bool) error {
+	e, ok := errors.AsType[*libsql.Error](err)
+	if !ok {
+		return d.refuse(-1, err)
+	}
+	statement := e.Statement
+	if !batch {
+		statement = -1
+	}
+	return d.refuse(statement, meaning(e, reads))
+}
+
+func meaning(e *libsql.Error, reads bool) error {
+	switch e.Kind {
+	case libsql.KindConstraint:
+		if e.Outcome == libsql.Unknown { // as OR ROLLBACK leaves it
+			return fmt.Errorf("%w: %w", durable.ErrUnknownOutcome, e.Err)
+		}
+		return &durable.ConstraintError{Constraint: constraint(e.Err.Error()), Statement: e.Statement, Err: e.Err}
+	case libsql.KindTooLarge:
+		if e.Outcome != libsql.Unknown || reads {
+			return fmt.Errorf("%w: %w", durable.ErrTooLarge, e.Err)
+		}
+	case libsql.KindSQL:
+		if e.Outcome != libsql.Unknown || reads {
+			return e.Err
+		}
+	}
+	if e.Outcome == libsql.Unknown && !reads {
+		return fmt.Errorf("%w: %w", durable.ErrUnknownOutcome, e.Err)
+	}
+	return fmt.Errorf("%w: %w", durable.ErrUnavailable, e.Err)
+}
+
+// constraint reads the kind from SQLite's text: servers keep nothing else of it.
+func constraint(text string) durable.Constraint {
+	for _, c := range []durable.Constraint{durable.Unique, durable.NotNull, durable.Check, durable.ForeignKey} {
+		if strings.Contains(text, string(c)+" constraint failed") {
+			return c
+		}
+	}
+	return durable.OtherConstraint
+}
