@@ -118,7 +118,7 @@ func TestInstancesAreKeptOnlyAtTheirHead(t *testing.T) {
 // cannot write into the next event.
 func TestStateIsRevokedAfterItsEvent(t *testing.T) {
 	f := newFleet(t)
-	a := f.join("a", func(c *Config) { c.EventTimeout, c.AcquireTimeout = 300*time.Millisecond, 200*time.Millisecond })
+	a := f.join("a", func(c *Config) { c.EventTimeout, c.AcquireTimeout = 2*time.Second, time.Second })
 	a.do(t, "x", "/add", nil)
 	var state durable.State
 	a.do(t, "x", "/keep", handlers{"/keep": func(o *funcObject, _ http.ResponseWriter, _ *http.Request) { state = o.state }})
