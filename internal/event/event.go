@@ -36,6 +36,13 @@ const (
 	FleetPollRecovered = "fleet.poll.recovered"
 	FleetPollLag       = "fleet.poll.lag"
 
+	FleetReplicaRegistered = "fleet.replica.registered"
+	FleetReplicaLost       = "fleet.replica.lost"
+	FleetReplicaState      = "fleet.replica.state"
+	FleetModeRefused       = "fleet.mode.refused"
+
+	KVSweepOK = "kv.sweep.ok"
+
 	ProbeWarned         = "probe.warned"
 	ProbeStoreFailed    = "probe.store.failed"
 	ProbeStoreRecovered = "probe.store.recovered"
@@ -44,7 +51,8 @@ const (
 	ServeStopping = "serve.stopping"
 	ServeStopped  = "serve.stopped"
 
-	DrainStepDone = "drain.step.done"
+	DrainRequested = "drain.requested"
+	DrainStepDone  = "drain.step.done"
 
 	HTTPRequest  = "http.request"
 	HTTPPanicked = "http.panic"

@@ -8,9 +8,11 @@ func Names() []string {
 		ObjectKeepFailed, ObjectKeepMerged, ObjectKeepTrimmed, ObjectKeepCollected,
 		AlarmFireOK, AlarmFireRetry, AlarmFireDead, AlarmFireLost,
 		FleetPollFailed, FleetPollRecovered, FleetPollLag,
+		FleetReplicaRegistered, FleetReplicaLost, FleetReplicaState, FleetModeRefused,
+		KVSweepOK,
 		ProbeWarned, ProbeStoreFailed, ProbeStoreRecovered,
 		ServeStarted, ServeStopping, ServeStopped,
-		DrainStepDone,
+		DrainRequested, DrainStepDone,
 		HTTPRequest, HTTPPanicked, HTTPError,
 		ConfigWarning,
 	}

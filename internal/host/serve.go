@@ -18,6 +18,7 @@ import (
 	"github.com/davidwkeith/dwk/internal/clock"
 	"github.com/davidwkeith/dwk/internal/config"
 	"github.com/davidwkeith/dwk/internal/event"
+	"github.com/davidwkeith/dwk/internal/fleet"
 	"github.com/davidwkeith/dwk/internal/guard"
 	"github.com/davidwkeith/dwk/internal/lease"
 	"github.com/davidwkeith/dwk/internal/metrics"
@@ -47,7 +48,7 @@ type ServeOptions struct {
 // naming every store that failed and why, or when something did not finish in
 // time.
 func Serve(ctx context.Context, o ServeOptions) error {
-	r := &replica{opts: o, cfg: o.Config, id: newReplicaID()}
+	r := &replica{opts: o, cfg: o.Config, id: newReplicaID(), ends: make(chan ending, 1)}
 	r.metrics = metrics.New(metrics.Config{Version: o.Version, Replica: r.id})
 	r.log = slog.New(r.metrics.Log(o.Log.Handler())).With("replica", r.id)
 	defer r.close()
@@ -84,6 +85,10 @@ type replica struct {
 	keeper        *keeper.Keeper
 	storeID       string
 	client        *http.Client
+	poller        *fleet.Poller
+	registry      *fleet.Registry
+	left          bool        // the registry
+	ends          chan ending // why to stop
 
 	// undo are the ends of what has begun, in the order of their beginning.
 	undo []func() error
@@ -112,7 +117,13 @@ func (r *replica) start(ctx context.Context) error {
 	if err := r.openObjects(); err != nil {
 		return err
 	}
-	return r.mount()
+	if err := r.openFleet(); err != nil {
+		return err
+	}
+	if err := r.mount(); err != nil {
+		return err
+	}
+	return r.join(ctx)
 }
 
 // listen takes both addresses first, so that a port in use is known before
@@ -298,8 +309,11 @@ func withRequestID(next http.Handler) http.Handler {
 	})
 }
 
+// coordination is what readiness calls the coordination store.
+const coordination = "coordination"
+
 func (r *replica) handlers(base *url.URL, mounts []server.Mount) error {
-	checks := []server.Check{{Name: "coordination", MaxAge: 2 * time.Second, Timeout: r.cfg.LibSQL.Timeout, Run: func(ctx context.Context) error {
+	checks := []server.Check{{Name: coordination, MaxAge: 2 * time.Second, Timeout: r.cfg.LibSQL.Timeout, Run: func(ctx context.Context) error {
 		_, err := r.stores.KV.Now(ctx)
 		return err
 	}}}
@@ -338,19 +352,25 @@ func (r *replica) run(ctx context.Context) error {
 	go func() { failed <- r.public.Serve(r.site) }()
 	go func() { failed <- r.admin.Serve(r.control) }()
 	r.ready.SetState(server.StateReady)
+	r.announce(ctx, fleet.Ready)
 	public, admin := r.public.Addr().String(), r.admin.Addr().String()
 	r.log.Info(event.ServeStarted, "public", public, "admin", admin, "version", r.opts.Version)
 	if r.opts.Started != nil {
 		r.opts.Started(public, admin)
 	}
 	var err error
-	running := 2
+	running, timeout := 2, r.cfg.Drain.Timeout
 	select {
 	case <-ctx.Done():
+	case e := <-r.ends:
+		err = e.err
+		if e.timeout > 0 {
+			timeout = e.timeout
+		}
 	case err = <-failed:
 		running--
 	}
-	err = errors.Join(err, r.stop())
+	err = errors.Join(err, r.stop(timeout))
 	for ; running > 0; running-- {
 		err = errors.Join(err, <-failed)
 	}
@@ -361,10 +381,10 @@ func (r *replica) run(ctx context.Context) error {
 	return err
 }
 
-// stop is the orderly end of a replica, within drain.timeout.
-func (r *replica) stop() error {
-	r.log.Info(event.ServeStopping, "grace", r.cfg.Drain.Grace.String(), "timeout", r.cfg.Drain.Timeout.String())
-	ctx, cancel := context.WithTimeout(context.Background(), r.cfg.Drain.Timeout)
+// stop is the orderly end of a replica, within the timeout.
+func (r *replica) stop(timeout time.Duration) error {
+	r.log.Info(event.ServeStopping, "grace", r.cfg.Drain.Grace.String(), "timeout", timeout.String())
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	var left []error
 	step := func(name string, f func() error) {
@@ -376,6 +396,7 @@ func (r *replica) stop() error {
 		r.log.Info(event.DrainStepDone, "step", name, event.KeyTook, clock.Since(began))
 	}
 	r.ready.SetState(server.StateDraining)
+	r.announce(ctx, fleet.Draining)
 	step("grace", func() error { // for load balancers to notice
 		select {
 		case <-time.After(r.cfg.Drain.Grace):
@@ -384,6 +405,9 @@ func (r *replica) stop() error {
 		return nil
 	})
 	r.ready.SetState(server.StateStopping)
+	r.announce(ctx, fleet.Stopping)
+	// What is claimed from now on would not be finished. Heartbeats go on.
+	step("poller", func() error { return r.poller.Quiesce(ctx) })
 	step("requests", func() error { return errors.Join(r.public.Shutdown(ctx), r.public.Close()) })
 	step("events", func() error { return r.objects.Stop(ctx) })
 	step("leases", func() error {
@@ -394,6 +418,11 @@ func (r *replica) stop() error {
 			r.log.Warn(event.LeaseReleaseLost, event.KeyCount, n)
 		}
 		return err
+	})
+	step("registry", func() error {
+		call, cancel := context.WithTimeout(context.Background(), r.cfg.LibSQL.Timeout)
+		defer cancel()
+		return r.leave(call)
 	})
 	step("admin", func() error { return errors.Join(r.admin.Shutdown(ctx), r.admin.Close()) })
 	if len(left) > 0 {

@@ -217,11 +217,16 @@ func (s *Store) Touch(ctx context.Context, key tuple.Key, stamp Versionstamp, tt
 	return len(res[0].Rows) == 1, nil
 }
 
+// SweepStatement removes at most limit expired entries; nothing is written when
+// there are none.
+func SweepStatement(limit int) libsql.Statement {
+	return libsql.S(`DELETE FROM kv WHERE k IN (SELECT k FROM kv WHERE expires_at <= `+Now+` ORDER BY expires_at LIMIT ?)`, limit)
+}
+
 // Sweep removes at most limit expired entries and returns how many it did.
 // Reads never return expired entries, swept or not.
 func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
-	res, err := s.db.Batch(ctx, libsql.Write, libsql.S(
-		`DELETE FROM kv WHERE k IN (SELECT k FROM kv WHERE expires_at <= `+Now+` ORDER BY expires_at LIMIT ?)`, limit))
+	res, err := s.db.Batch(ctx, libsql.Write, SweepStatement(limit))
 	if err != nil {
 		return 0, fmt.Errorf("sweep: %w", err)
 	}

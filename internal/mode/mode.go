@@ -16,6 +16,7 @@ import (
 
 	"github.com/davidwkeith/dwk/internal/kv"
 	"github.com/davidwkeith/dwk/internal/kv/tuple"
+	"github.com/davidwkeith/dwk/internal/libsql"
 )
 
 const (
@@ -49,22 +50,32 @@ type Store struct {
 // Read returns the marker and the identity of a store set; both are empty for
 // a new one. It does not judge them.
 func Read(ctx context.Context, s *kv.Store) (marker string, id Store, err error) {
-	e, ok, err := s.Get(ctx, ModeKey)
+	res, err := s.Decide(ctx, Statement())
 	if err != nil {
-		return "", Store{}, err
+		return "", Store{}, fmt.Errorf("read the mode of the store set: %w", err)
 	}
-	if ok {
-		if err := json.Unmarshal(e.Value, &marker); err != nil {
-			return "", Store{}, fmt.Errorf("mode marker %s: %w", e.Value, err)
-		}
-	}
-	e, ok, err = s.Get(ctx, StoreKey)
-	if err != nil {
-		return "", Store{}, err
-	}
-	if ok {
-		if err := json.Unmarshal(e.Value, &id); err != nil {
-			return "", Store{}, fmt.Errorf("store identity %s: %w", e.Value, err)
+	return Parse(res[0])
+}
+
+// Statement reads the marker and the identity, for [Parse].
+func Statement() libsql.Statement {
+	return libsql.S(`SELECT k, v FROM kv WHERE k IN (?, ?) AND `+kv.Live, tuple.MustEncode(ModeKey...), tuple.MustEncode(StoreKey...))
+}
+
+// Parse returns the marker and the identity that a result shows.
+func Parse(r libsql.Result) (marker string, id Store, err error) {
+	for _, row := range r.Rows {
+		k, _ := row[0].([]byte)
+		v, _ := row[1].(string)
+		switch string(k) {
+		case string(tuple.MustEncode(ModeKey...)):
+			if err := json.Unmarshal([]byte(v), &marker); err != nil {
+				return "", Store{}, fmt.Errorf("mode marker %s: %w", v, err)
+			}
+		case string(tuple.MustEncode(StoreKey...)):
+			if err := json.Unmarshal([]byte(v), &id); err != nil {
+				return "", Store{}, fmt.Errorf("store identity %s: %w", v, err)
+			}
 		}
 	}
 	return marker, id, nil

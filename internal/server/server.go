@@ -95,6 +95,9 @@ func (s *Server) Loopback() bool {
 	return ok && a.IP.IsLoopback()
 }
 
+// Active is how many requests run.
+func (s *Server) Active() int { return int(s.active.Load()) }
+
 // Serve answers requests until Shutdown or Close, and then returns nil at once;
 // requests may still be running.
 func (s *Server) Serve(h http.Handler) error {

@@ -1,0 +1,104 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/davidwkeith/dwk/internal/event"
+	"github.com/davidwkeith/dwk/internal/fleet"
+)
+
+// stateTimeout bounds how long a stop waits until the registry shows a state.
+// The polls go on trying, and nothing depends on it.
+const stateTimeout = 2 * time.Second
+
+// An ending is why a replica stops without a signal.
+type ending struct {
+	err     error         // nil when somebody asked for it
+	timeout time.Duration // of the drain; 0 is the configured one
+}
+
+// openFleet makes the poller with all its parts. It polls when the replica has
+// all else: see join.
+func (r *replica) openFleet() error {
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("host name: %w", err)
+	}
+	scheme := "http"
+	if r.cfg.TLS.Cert != "" {
+		scheme = "https"
+	}
+	r.poller = fleet.New(fleet.Config{
+		Interval: r.cfg.Fleet.PollInterval,
+		// A poll is as good as the read that readiness would make.
+		Observed: func(err error) { r.ready.Observe(coordination, err) },
+	}, r.stores.KV, r.log)
+	r.registry = fleet.NewRegistry(fleet.RegistryConfig{
+		ID: r.id, Host: host, PID: os.Getpid(), Version: r.opts.Version, Public: scheme + "://" + r.public.Addr().String(),
+		StoreID: r.storeID, TTL: r.cfg.Fleet.HeartbeatTTL, Load: r.load, Wake: r.poller.Wake,
+		OnDrain: func(d fleet.DrainRequest) {
+			r.log.Info(event.DrainRequested, "by", d.By)
+			r.end(ending{timeout: time.Duration(d.TimeoutMs) * time.Millisecond})
+		},
+		OnRefused: func(err error) { r.end(ending{err: err}) },
+	}, r.stores.KV, r.log)
+	r.poller.AddLasting(r.registry)
+	r.poller.Add(r.parts()...)
+	return nil
+}
+
+// parts are what is polled until the replica stops, besides the registry.
+func (r *replica) parts() []fleet.Part {
+	return []fleet.Part{
+		&fleet.Sweep{Batch: r.cfg.Fleet.SweepBatch, Log: r.log},
+	}
+}
+
+func (r *replica) load() fleet.Load {
+	return fleet.Load{InFlight: r.public.Active(), Objects: r.objects.Stats().Objects}
+}
+
+// end has run stop the replica. Only the first reason counts.
+func (r *replica) end(e ending) {
+	select {
+	case r.ends <- e:
+	default:
+	}
+}
+
+// join begins to poll and waits until the replica is registered.
+func (r *replica) join(ctx context.Context) error {
+	if err := r.poller.Start(ctx); err != nil {
+		return err
+	}
+	r.undo = append(r.undo, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), r.cfg.LibSQL.Timeout)
+		defer cancel()
+		return r.leave(ctx)
+	})
+	call, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	return r.registry.SetState(call, fleet.Starting)
+}
+
+// leave ends polling and removes the registry entry, once.
+func (r *replica) leave(ctx context.Context) error {
+	if r.left {
+		return nil
+	}
+	r.left = true
+	return errors.Join(r.poller.Stop(ctx), r.registry.Remove(ctx))
+}
+
+// announce has the registry show a state.
+func (r *replica) announce(ctx context.Context, s fleet.State) {
+	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
+	defer cancel()
+	if err := r.registry.SetState(ctx, s); err != nil {
+		r.log.Warn(event.FleetReplicaState, event.KeyError, err)
+	}
+}
