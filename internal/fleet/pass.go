@@ -182,7 +182,7 @@ func (p *Poller) finish(w *work) {
 		}
 		p.failures++
 	} else if p.failures > 0 {
-		p.log.Info(event.FleetPollRecovered, "failures", p.failures, "after", clock.Since(p.failing).Round(time.Millisecond).String())
+		p.log.Info(event.FleetPollRecovered, "failures", p.failures, event.KeyTook, clock.Since(p.failing))
 		p.failures = 0
 	}
 	if w.sent.IsZero() {
@@ -191,7 +191,7 @@ func (p *Poller) finish(w *work) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if gap := w.sent.Sub(p.lastOK); !p.lastOK.IsZero() && p.failing.Before(p.lastOK) && gap > lagFactor*p.cfg.Interval {
-		p.log.Warn(event.FleetPollLag, "since_last", gap.Round(time.Millisecond).String())
+		p.log.Warn(event.FleetPollLag, event.KeyLate, gap-p.cfg.Interval)
 	}
 	p.lastOK = w.sent
 	p.alarms.passed(w.primary)

@@ -91,7 +91,7 @@ func (a *actor) fire() {
 	a.dispatch(ev)
 	failpoint.Hit("object.alarm.after")
 	if ev.err == nil {
-		a.rt.log.LogAttrs(a.rt.ctx, slog.LevelDebug, events.AlarmFireOK, a.attrs()...)
+		a.rt.log.LogAttrs(a.rt.ctx, slog.LevelDebug, events.AlarmFireOK, a.attrs(slog.Duration(events.KeyTook, clock.Since(ev.arrived)), slog.Duration(events.KeyLate, time.Duration(f.startedMs-f.slot.Asked())*time.Millisecond))...)
 		return
 	}
 	a.failed(f, ev.err)
