@@ -3,6 +3,8 @@ package kv
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,66 +30,119 @@ type Group struct {
 	limit int
 
 	mu      sync.Mutex
-	running int
 	waiting []*member
-	wg      sync.WaitGroup
+	// workers send transactions. Those of them that are idle, less the tokens
+	// in wake, are counted.
+	workers, idle int
+	wake          chan struct{}
+	quit          chan struct{}
+	quitting      bool
+	wg            sync.WaitGroup
 }
 
 // A member is a plan that waits for its transaction.
 type member struct {
-	ctx  context.Context
-	plan *Plan
-	size int
-	done chan struct{}
-	v    Verdict
-	err  error
+	ctx   context.Context
+	plan  *Plan
+	size  int
+	alone bool // its transaction has no other member, and obeys ctx
+	done  chan struct{}
+	v     Verdict
+	err   error
 }
 
 // NewGroup returns a group on s.
 func NewGroup(s *Store) *Group {
-	g := &Group{s: s, limit: groupsWire}
+	g := &Group{s: s, limit: groupsWire, quit: make(chan struct{})}
 	if s.db.Local() {
 		g.limit = groupsLocal
 	}
+	g.wake = make(chan struct{}, g.limit)
 	return g
 }
 
-// Wait returns when no shared transaction is under way any more.
-func (g *Group) Wait() { g.wg.Wait() }
+// Wait returns when no shared transaction is under way any more. Nothing else
+// ends what a group runs.
+func (g *Group) Wait() {
+	g.mu.Lock()
+	if !g.quitting {
+		g.quitting = true
+		close(g.quit)
+	}
+	g.mu.Unlock()
+	g.wg.Wait()
+}
 
 // Commit runs the plan, alone or in company. Errors are those of
 // [Store.Commit]. When ctx ends, a plan that has been sent in company has an
 // unknown outcome.
 func (g *Group) Commit(ctx context.Context, p *Plan) (Verdict, error) {
-	g.mu.Lock()
-	if g.running < g.limit {
-		g.running++
-		g.mu.Unlock()
-		defer g.next()
-		return g.s.Commit(ctx, p)
-	}
 	m := &member{ctx: ctx, plan: p, size: p.size(), done: make(chan struct{})}
+	g.mu.Lock()
 	g.waiting = append(g.waiting, m)
+	switch {
+	case g.idle > 0:
+		g.idle--
+		g.wake <- struct{}{}
+	case g.workers < g.limit:
+		g.workers++
+		g.wg.Go(g.work)
+	}
 	g.mu.Unlock()
 	select {
 	case <-m.done:
 		return m.v, m.err
 	case <-ctx.Done():
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	outcome := libsql.Unknown
-	for i, w := range g.waiting {
-		if w == m {
-			g.waiting = append(g.waiting[:i:i], g.waiting[i+1:]...)
-			outcome = libsql.Refused
-		}
+	if g.leave(m) {
+		return Verdict{}, g.timeout(ctx, libsql.Refused)
 	}
-	return Verdict{}, &libsql.Error{Outcome: outcome, Kind: libsql.KindTimeout, Statement: -1, Addr: g.s.String(), Err: context.Cause(ctx)}
+	if m.alone {
+		<-m.done // the database knows better what became of it
+		return m.v, m.err
+	}
+	return Verdict{}, g.timeout(ctx, libsql.Unknown)
 }
 
-// next sends what has gathered, or ends this turn.
-func (g *Group) next() {
+// leave takes a member that still waits out.
+func (g *Group) leave(m *member) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i := slices.Index(g.waiting, m)
+	if i >= 0 {
+		g.waiting = slices.Delete(g.waiting, i, i+1)
+	}
+	return i >= 0
+}
+
+func (g *Group) timeout(ctx context.Context, outcome libsql.Outcome) error {
+	return &libsql.Error{Outcome: outcome, Kind: libsql.KindTimeout, Statement: -1, Addr: g.s.String(), Err: context.Cause(ctx)}
+}
+
+// idleTime is how long a worker that has nothing to do stays: its stack has
+// grown to what a transaction needs.
+const idleTime = time.Second
+
+// work sends transactions while there are plans.
+func (g *Group) work() {
+	timer := time.NewTimer(idleTime)
+	defer timer.Stop()
+	for {
+		// Who is about to commit is let in first: a transaction costs much more
+		// than another member of it.
+		runtime.Gosched()
+		members := g.take()
+		if len(members) > 0 {
+			g.send(members)
+		} else if !g.rest(timer) {
+			return
+		}
+	}
+}
+
+// take returns what goes into the next transaction. When that is nothing the
+// worker counts as idle.
+func (g *Group) take() []*member {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n, bytes := 0, 0
@@ -96,15 +151,33 @@ func (g *Group) next() {
 		n++
 	}
 	if n == 0 {
-		g.running--
-		return
+		g.idle++
+		return nil
 	}
-	members := append([]*member{}, g.waiting[:n]...)
-	g.waiting = append([]*member{}, g.waiting[n:]...)
-	g.wg.Go(func() {
-		defer g.next()
-		g.send(members)
-	})
+	members := slices.Clone(g.waiting[:n])
+	g.waiting = slices.Delete(g.waiting, 0, n)
+	members[0].alone = n == 1
+	return members
+}
+
+// rest waits for the next plan. false ends the worker.
+func (g *Group) rest(timer *time.Timer) bool {
+	timer.Reset(idleTime)
+	select {
+	case <-g.wake:
+		return true
+	case <-timer.C:
+	case <-g.quit:
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.idle == 0 { // as many were woken as rest, and this is one of them
+		<-g.wake
+		return true
+	}
+	g.idle--
+	g.workers--
+	return false
 }
 
 // send runs the plans of the members in one transaction.
