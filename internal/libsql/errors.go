@@ -82,6 +82,10 @@ func OutcomeOf(err error) Outcome {
 	return Unknown
 }
 
+// KindOfText returns the kind that SQLite's and sqld's texts tell, for drivers
+// that keep nothing else of an error.
+func KindOfText(text string) Kind { return classify("", text) }
+
 // KindOf returns the kind of err; ok is false for errors of other packages.
 func KindOf(err error) (kind Kind, ok bool) {
 	if e, ok := errors.AsType[*Error](err); ok {

@@ -10,11 +10,12 @@ import (
 
 // Database implements durable.Env: each call is a call out.
 func (e *instanceEnv) Database(name string) durable.Database {
-	return gatedDatabase{e.i, e.Env.Database(name)}
+	return gatedDatabase{e.i, name, e.Env.Database(name)}
 }
 
 type gatedDatabase struct {
 	i    *instance
+	name string
 	next durable.Database
 }
 
@@ -49,4 +50,19 @@ func (d gatedDatabase) Batch(ctx context.Context, statements ...durable.Statemen
 	return d.next.Batch(ctx, statements...)
 }
 
-func (d gatedDatabase) DB() *sql.DB { return d.next.DB() }
+// DB implements durable.Database: its connections are those of the shared pool,
+// for one statement or transaction at a time.
+func (d gatedDatabase) DB() *sql.DB {
+	d.i.mu.Lock()
+	defer d.i.mu.Unlock()
+	if db := d.i.pools[d.name]; db != nil {
+		return db
+	}
+	db := sql.OpenDB(gatedConnector{d.i, d.next.DB()})
+	db.SetMaxIdleConns(-1)
+	if d.i.pools == nil {
+		d.i.pools = map[string]*sql.DB{}
+	}
+	d.i.pools[d.name] = db
+	return db
+}

@@ -2,6 +2,7 @@ package object
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"sync"
 
@@ -27,6 +28,8 @@ type instance struct {
 	ev     *event // nil outside of events
 	ctx    context.Context
 	mirror *mirror.Mirror
+	// pools are what DB of the SQL bindings returned, by name.
+	pools map[string]*sql.DB
 }
 
 func newInstance(a *actor) *instance {
@@ -60,7 +63,15 @@ func (i *instance) end() {
 }
 
 // revoke ends the use of the State for good.
-func (i *instance) revoke() { i.end() }
+func (i *instance) revoke() {
+	i.end()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, db := range i.pools {
+		db.Close() //nolint:errcheck // it has no connections of its own
+	}
+	i.pools = nil
+}
 
 // handle constructs the object unless it is there, and runs the event on it.
 func (i *instance) handle(ctx context.Context, ev *event) error {

@@ -1,8 +1,12 @@
 package sqldb
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
+	"regexp"
 	"strings"
 
 	"github.com/davidwkeith/dwk/durable"
@@ -64,3 +68,32 @@ func constraint(text string) durable.Constraint {
 	}
 	return durable.OtherConstraint
 }
+
+// driverMeaning reads the error of a database/sql driver, which has mostly only
+// a text, as meaning does those of the package libsql.
+func driverMeaning(err error, reads bool) error {
+	text := err.Error()
+	e := &libsql.Error{Outcome: libsql.Failed, Kind: libsql.KindOfText(text), Statement: 0, Err: err}
+	if status := statusPattern.FindStringSubmatch(text); status != nil {
+		e.Kind, e.Outcome = libsql.KindUnreachable, libsql.Refused
+		if strings.HasPrefix(status[1], "5") {
+			e.Outcome = libsql.Unknown
+		}
+	}
+	if u, ok := errors.AsType[*url.Error](err); ok { // without the URL
+		e.Kind, e.Outcome, e.Err = libsql.KindUnreachable, libsql.Unknown, u.Err
+		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+			e.Outcome = libsql.Refused
+		}
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		e.Kind = libsql.KindTimeout
+	}
+	if errors.Is(err, durable.ErrUnknownOutcome) {
+		return err
+	}
+	return meaning(e, reads)
+}
+
+// statusPattern finds the HTTP status in a driver's text.
+var statusPattern = regexp.MustCompile(`error code (\d{3})\b`)

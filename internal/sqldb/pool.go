@@ -4,9 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"fmt"
 	"net/url"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/tursodatabase/libsql-client-go/libsql"
 	"modernc.org/sqlite"
@@ -14,10 +16,15 @@ import (
 	wire "github.com/davidwkeith/dwk/internal/libsql"
 )
 
+// maxIdle is how long a connection without work is kept. A server forgets its
+// side of one after 10 s.
+const maxIdle = 5 * time.Second
+
 // A pool is the database for libraries that speak database/sql. It is opened at
 // the first use.
 type pool struct {
-	cfg wire.Config
+	name string
+	cfg  wire.Config
 
 	mu sync.Mutex
 	db *sql.DB
@@ -29,9 +36,18 @@ func (d *Database) DB() *sql.DB { return d.pool.open() }
 func (p *pool) open() *sql.DB {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.db == nil {
-		p.db = sql.OpenDB(p.connector())
+	if p.db != nil {
+		return p.db
 	}
+	inner, remote := p.connector()
+	p.db = sql.OpenDB(&connector{Connector: inner, pool: p, remote: remote})
+	conns := p.cfg.MaxConns
+	if conns == 0 {
+		conns = 16
+	}
+	p.db.SetMaxOpenConns(conns)
+	p.db.SetMaxIdleConns(conns)
+	p.db.SetConnMaxIdleTime(maxIdle)
 	return p.db
 }
 
@@ -44,9 +60,9 @@ func (p *pool) close() error {
 	return p.db.Close()
 }
 
-func (p *pool) connector() driver.Connector {
+func (p *pool) connector() (_ driver.Connector, remote bool) {
 	if path, ok := strings.CutPrefix(p.cfg.URL, "file:"); ok {
-		return fileConnector(strings.TrimPrefix(path, "//"))
+		return fileConnector(strings.TrimPrefix(path, "//")), false
 	}
 	var opts []libsql.Option
 	if p.cfg.Token != "" {
@@ -56,10 +72,14 @@ func (p *pool) connector() driver.Connector {
 		opts = append(opts, libsql.WithRequestHeaders(map[string]string{"x-namespace": p.cfg.Namespace}))
 	}
 	c, err := libsql.NewConnector(p.cfg.URL, opts...)
-	if err != nil { // the URL was checked
-		return failing{err}
+	switch {
+	case err != nil: // the URL was checked, so this says something that the check does not know
+		return failing{fmt.Errorf("SQL database %s: not usable by database/sql: %w", p.name, err)}, true
+	case p.cfg.CA != "":
+		// The driver has no setting for it.
+		return failing{fmt.Errorf("SQL database %s: database/sql trusts the system's certificates only: add those of libsql.ca to them (SSL_CERT_FILE)", p.name)}, true
 	}
-	return c
+	return c, true
 }
 
 // fileConnector opens connections to a file as the rest of the program has

@@ -32,7 +32,7 @@ func Open(name string, cfg libsql.Config) (*Database, error) {
 	if err != nil {
 		return nil, fmt.Errorf("SQL database %s: %w", name, err)
 	}
-	return &Database{name: name, db: db, pool: pool{cfg: cfg}}, nil
+	return &Database{name: name, db: db, pool: pool{name: name, cfg: cfg}}, nil
 }
 
 // Close waits for what is under way and closes all connections.
