@@ -132,14 +132,19 @@ var Faults = []Fault{
 }
 
 // release ends the lease of an object, which most of the time is too short for
-// that: a note is given an event that takes longer.
+// that: a note is given an event that takes longer, and only reads, so that its
+// holder is not told by a commit that the lease is gone.
 func (c *Crew) release(r *rand.Rand, path string) {
 	kind, name := split(path)
 	class := "Counter"
 	if kind == "note" {
 		class = "Note"
-		long := c.Pick(r).Go(http.MethodPost, path+"/sleep?ms=400", "")
-		defer func() { <-long }() // refused, or done when it came later
+		holder, done := c.Pick(r), make(chan struct{})
+		go func() { // refused, or done when it came later
+			defer close(done)
+			runSQL(holder, name, statement{SQL: `WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 1000000) SELECT count(*) FROM c`})
+		}()
+		defer func() { <-done }()
 	}
 	for range 5 {
 		res := c.fleet.Command("lease", "release", class, "--name", name, "--yes")
