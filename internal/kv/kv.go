@@ -147,6 +147,13 @@ func (s *Store) Write(ctx context.Context, stmts ...libsql.Statement) ([]libsql.
 	return res[1:last], time.UnixMilli(ms), nil
 }
 
+// Look runs reads on which nothing is decided, in one round trip and from one
+// snapshot. Unlike [Store.Decide] it takes no write lock, however long they take,
+// and may be answered by a read replica of the primary, from an older state.
+func (s *Store) Look(ctx context.Context, stmts ...libsql.Statement) ([]libsql.Result, error) {
+	return s.db.Batch(ctx, libsql.Read, stmts...)
+}
+
 // Now asks the primary for its time.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	sent := clock.Now()

@@ -385,12 +385,16 @@ func TestTwoKeepersAtOnce(t *testing.T) {
 				}
 			})
 		}
-		m := f.fill("0a", 300, 600)
+		n := uint64(300)
+		if testing.Short() {
+			n = 130
+		}
+		m := f.fill("0a", int(n), 600)
 		close(stop)
 		wg.Wait()
 		f.must(f.k.Round(t.Context()))
 		cold := f.mirror(mirror.Config{})
-		f.must(f.CatchUp(t.Context(), cold, "C", "0a", 300))
+		f.must(f.CatchUp(t.Context(), cold, "C", "0a", n))
 		if f.sum(cold) != f.sum(m) {
 			t.Error("not the head")
 		}

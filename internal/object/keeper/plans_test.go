@@ -34,7 +34,11 @@ var harmless = regexp.MustCompile(`^SCAN (p|b|c|t|f|s|path|covers|CONSTANT ROW|j
 // TestQueryPlans: no statement looks at more of a table than it is about.
 func TestQueryPlans(t *testing.T) {
 	w := newWorld(t, libsqltest.File, 7)
-	for range 400 {
+	steps := 400
+	if testing.Short() {
+		steps = 150
+	}
+	for range steps {
 		w.step()
 	}
 	w.checkAll()

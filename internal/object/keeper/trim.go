@@ -88,18 +88,25 @@ type covered struct {
 	usable  bool
 }
 
+// Sums over the rows of level 0, l: the bytes that they hold, and the last one
+// that has lost its data for having been in the overflow.
+const (
+	heldSum  = `coalesce(sum(CASE WHEN l.data IS NULL AND l.ref IS NULL THEN 0 ELSE l.size END), 0)`
+	lastLost = `coalesce(max(CASE WHEN l.size > 0 AND l.data IS NULL AND l.ref IS NULL THEN l.max_txid END), 0)`
+	level0   = `FROM obj_log l WHERE l.class = ?1 AND l.id = ?2 AND l.level = 0`
+)
+
 // overflowSQL finds the last row of level 0 before the newest ones of so many
-// bytes, or the last one that has lost its data for having been there. It takes class
-// and id, and ends where the bytes belong.
-const overflowSQL = `SELECT coalesce(max(max_txid), 0) FROM (
-	SELECT max_txid, size > 0 AND data IS NULL AND ref IS NULL AS lost,
-		sum(CASE WHEN data IS NULL AND ref IS NULL THEN 0 ELSE size END) OVER (ORDER BY max_txid DESC) AS held
-	FROM obj_log WHERE class = ?1 AND id = ?2 AND level = 0) WHERE lost OR held > `
+// bytes, or the last one that has lost its data. It takes class, id and the
+// bytes. A log that holds no more than those, as most do, is only summed up.
+const overflowSQL = `SELECT max(s.lost, CASE WHEN s.held <= ?3 THEN 0 ELSE (SELECT coalesce(max(max_txid), 0) FROM (
+		SELECT l.max_txid, sum(CASE WHEN l.data IS NULL AND l.ref IS NULL THEN 0 ELSE l.size END) OVER (ORDER BY l.max_txid DESC) AS held ` + level0 + `)
+	WHERE held > ?3) END) FROM (SELECT ` + heldSum + ` AS held, ` + lastLost + ` AS lost ` + level0 + `) s`
 
 func (t *trimmer) begin(ctx context.Context) error {
 	res, err := t.k.store.Decide(ctx,
 		libsql.S(`SELECT `+kv.Now),
-		libsql.S(overflowSQL+`?3`, t.class, t.id, t.k.cfg.FullSize),
+		libsql.S(overflowSQL, t.class, t.id, t.k.cfg.FullSize),
 		libsql.S(`SELECT max_txid, at FROM obj_log WHERE class = ? AND id = ? AND level = ? ORDER BY max_txid`, t.class, t.id, objlog.SnapshotLevel))
 	if err != nil {
 		return t.fail(err)

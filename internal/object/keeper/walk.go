@@ -143,7 +143,8 @@ func (k *Keeper) fill(ctx context.Context, s survey, level int) (due bool, err e
 
 // surveys reads the heads that follow and looks at their logs.
 func (k *Keeper) surveys(ctx context.Context) ([]survey, error) {
-	res, err := k.store.Decide(ctx, libsql.S(`SELECT class, id, txid, coalesce(deleted_at < `+kv.Now+` - ?, 0), deleted_at IS NULL FROM obj_head
+	// What is found is looked at again, at the primary, before it is acted on.
+	res, err := k.store.Look(ctx, libsql.S(`SELECT class, id, txid, coalesce(deleted_at < `+kv.Now+` - ?, 0), deleted_at IS NULL FROM obj_head
 	WHERE (class, id) > (?, ?) ORDER BY class, id LIMIT ?`, tombstoneTime.Milliseconds(), k.walk.class, k.walk.id, headsAtOnce))
 	if err != nil {
 		return nil, fmt.Errorf("walk over heads: %w", err)
@@ -165,7 +166,7 @@ func (k *Keeper) surveys(ctx context.Context) ([]survey, error) {
 	if len(stmts) == 0 {
 		return found, nil
 	}
-	if res, err = k.store.Decide(ctx, stmts...); err != nil {
+	if res, err = k.store.Look(ctx, stmts...); err != nil {
 		return nil, fmt.Errorf("look at logs: %w", err)
 	}
 	for j, i := range of {
@@ -192,7 +193,7 @@ var surveySQL = func() string {
 		SELECT max(n) FROM b WHERE n <= ?3 AND NOT EXISTS (SELECT 1 FROM obj_log WHERE class = ?1 AND id = ?2 AND level = %[1]d AND max_txid = n)),
 	`, level, objlog.Span(level))
 	}
-	trim := `s.overflow > 0`
+	trim := `s.overflow`
 	for level := 1; level <= objlog.MaxLevel; level++ {
 		trim += fmt.Sprintf(` OR EXISTS (SELECT 1 FROM obj_log c WHERE c.class = ?1 AND c.id = ?2 AND c.level = %d AND c.at <= `+kv.Now+` - ?4
 		AND EXISTS (SELECT 1 FROM obj_log r WHERE r.class = ?1 AND r.id = ?2 AND r.level = %d AND r.max_txid BETWEEN c.min_txid AND c.max_txid))`, level, level-1)
@@ -203,7 +204,7 @@ var surveySQL = func() string {
 		objlog.SnapshotLevel, levelsBelow(objlog.SnapshotLevel))
 	return `SELECT ` + columns + trim + ` FROM (SELECT
 	coalesce((SELECT max_txid FROM obj_log WHERE class = ?1 AND id = ?2 AND level = ` + fmt.Sprint(objlog.SnapshotLevel) + ` ORDER BY max_txid DESC LIMIT 1), 0) AS base,
-	(` + overflowSQL + `?5) AS overflow) s`
+	(SELECT ` + lastLost + ` > 0 OR ` + heldSum + ` > ?5 ` + level0 + `) AS overflow) s`
 }()
 
 // bury removes the tombstone of an object.
