@@ -55,12 +55,8 @@ func (d failingDatabase) Batch(context.Context, ...durable.Statement) ([]durable
 
 func TestDatabaseFailures(t *testing.T) {
 	for err, want := range map[error]int{durable.ErrUnavailable: 503, durable.ErrUnknownOutcome: 504, durable.ErrTooLarge: 413, durable.ErrInvalid: 400, errors.New("syntax"): 400} {
-		env := newFakeEnv(t)
-		env.database = failingDatabase{err: fmt.Errorf("x: %w", err)}
-		h, newErr := newFront(env)
-		if newErr != nil {
-			t.Fatal(newErr)
-		}
+		env, h := newLab(t)
+		h.(*front).sql.db = failingDatabase{env.Database(databaseName), fmt.Errorf("x: %w", err)}
 		w := send(h, "POST", "/sql", `{"sql":"SELECT 1"}`, "Host", "localhost")
 		if w.Code != want || (want == 503) != (w.Header().Get("Retry-After") != "") || (want == 504) != (w.Header().Get("Dwk-Outcome") == "unknown") {
 			t.Errorf("%v: %d %v", err, w.Code, w.Header())

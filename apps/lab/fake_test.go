@@ -122,6 +122,7 @@ type fakeObject struct {
 	dirty  bool // the event wrote something that was not rolled back
 	seen   string
 	panics []any
+	alarm  time.Time // zero without one
 }
 
 func newFakeObject(env *fakeEnv, class string, id durable.ID) *fakeObject {
@@ -211,6 +212,31 @@ type fakeState struct {
 func (s fakeState) ID() durable.ID   { return s.o.id }
 func (s fakeState) Now() time.Time   { return time.Now() }
 func (s fakeState) SQL() durable.SQL { return fakeSQL{s.o, false} }
+
+func (s fakeState) SetAlarmIn(d time.Duration) error {
+	s.o.alarm, s.o.dirty = time.Now().Add(d), true
+	return nil
+}
+func (s fakeState) DeleteAlarm() error       { s.o.alarm = time.Time{}; return nil }
+func (s fakeState) Alarm() (time.Time, bool) { return s.o.alarm, !s.o.alarm.IsZero() }
+
+// fire runs the object's alarm.
+func (o *fakeObject) fire(info durable.AlarmInfo) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.exec("BEGIN")
+	o.alarm = time.Time{}
+	object, err := o.class(fakeState{o: o}, o.env)
+	if err == nil {
+		err = object.(durable.Alarmer).Alarm(context.Background(), info)
+	}
+	if err != nil {
+		o.exec("ROLLBACK")
+		return err
+	}
+	o.exec("COMMIT")
+	return nil
+}
 
 type fakeSQL struct {
 	o    *fakeObject

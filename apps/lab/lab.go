@@ -14,6 +14,10 @@
 //	POST /note/{name}/sql               runs statements in the note's database
 //	POST /note/{name}/sleep?ms=         an event that writes, waits and writes
 //	GET  /note/{name}/sleeps            {"name","sleeps":[...]}: what it wrote
+//	POST /alarm/{name}?in=2s&fail=N     sets the object's alarm; its first N runs fail
+//	GET  /alarm/{name}                  {"name","pending","firings","attempts"}: the runs
+//	                                    that were committed, and those that were begun
+//	DELETE /alarm/{name}                there is no alarm: 204
 //	POST /sql                           runs statements in the SQL binding: as for a
 //	                                    note, each by itself, or in one transaction
 //	                                    with {"statements":[...],"batch":true}
@@ -49,7 +53,7 @@ func App() durable.App {
 	return durable.App{
 		Name:     "lab",
 		New:      newFront,
-		Classes:  map[string]durable.Class{"Counter": newCounter, "Note": newNote},
+		Classes:  map[string]durable.Class{"Counter": newCounter, "Note": newNote, "Timer": newTimer},
 		Requires: durable.Requirements{Databases: []string{databaseName}, Buckets: []string{bucketName}},
 		Settings: &Settings{},
 	}
@@ -71,6 +75,9 @@ func newFront(env durable.Env) (http.Handler, error) {
 	if !env.Loopback() && (settings == nil || !settings.AllowRemote) {
 		return nil, errors.New("the lab is an open console, and other machines can reach this listener: " +
 			"listen on a loopback address, or set allow_remote: true in the settings of its mount")
+	}
+	if err := prepare(env.Database(databaseName)); err != nil {
+		return nil, err
 	}
 	return &front{env: env, hosts: newHosts(env.BaseURL()), files: newFiles(env), sql: newDatabase(env)}, nil
 }

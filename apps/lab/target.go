@@ -15,7 +15,7 @@ import (
 const maxName = 256
 
 // classes are the object classes by the first segment of their paths.
-var classes = map[string]string{"counter": "Counter", "note": "Note"}
+var classes = map[string]string{"counter": "Counter", "note": "Note", "alarm": "Timer"}
 
 // methods are the methods of each path, by kind and action.
 var methods = map[[2]string][]string{
@@ -28,6 +28,7 @@ var methods = map[[2]string][]string{
 	{"note", "sql"}:    {http.MethodPost},
 	{"note", "sleep"}:  {http.MethodPost},
 	{"note", "sleeps"}: {http.MethodGet, http.MethodHead},
+	{"alarm", ""}:      {http.MethodGet, http.MethodHead, http.MethodPost, http.MethodDelete},
 	{"sql", ""}:        {http.MethodPost},
 	{"bucket", ""}:     {http.MethodGet, http.MethodHead, http.MethodPut, http.MethodDelete},
 	{"bucket", "list"}: {http.MethodGet, http.MethodHead},

@@ -4,9 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
+	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/alarm"
+	"github.com/davidwkeith/dwk/internal/backlog"
 	"github.com/davidwkeith/dwk/internal/event"
 	"github.com/davidwkeith/dwk/internal/fleet"
 )
@@ -47,15 +52,24 @@ func (r *replica) openFleet() error {
 		OnRefused: func(err error) { r.end(ending{err: err}) },
 	}, r.stores.KV, r.log)
 	r.poller.AddLasting(r.registry)
-	r.poller.Add(r.parts()...)
 	return nil
 }
 
-// parts are what is polled until the replica stops, besides the registry.
-func (r *replica) parts() []fleet.Part {
-	return []fleet.Part{
-		&fleet.Sweep{Batch: r.cfg.Fleet.SweepBatch, Log: r.log},
+// poll adds what is polled until the replica stops, besides the registry. All
+// applications are mounted.
+func (r *replica) poll() {
+	r.poller.Add(r.objects.Alarms(), r.backlog, &fleet.Sweep{Batch: r.cfg.Fleet.SweepBatch, Log: r.log})
+}
+
+// watch has the backlog of what the applications have brought counted.
+func (r *replica) watch(apps []durable.App) {
+	var sources []backlog.Source
+	for _, app := range apps {
+		for _, class := range slices.Sorted(maps.Keys(app.Classes)) {
+			sources = append(sources, backlog.Source{Kind: "alarms", Name: class, Due: alarm.DuePrefix, Dead: alarm.DeadPrefix})
+		}
 	}
+	r.backlog = backlog.New(sources...)
 }
 
 func (r *replica) load() fleet.Load {
@@ -72,6 +86,7 @@ func (r *replica) end(e ending) {
 
 // join begins to poll and waits until the replica is registered.
 func (r *replica) join(ctx context.Context) error {
+	r.poll()
 	if err := r.poller.Start(ctx); err != nil {
 		return err
 	}

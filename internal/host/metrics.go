@@ -3,6 +3,7 @@ package host
 import (
 	"time"
 
+	"github.com/davidwkeith/dwk/internal/clock"
 	"github.com/davidwkeith/dwk/internal/libsql"
 	"github.com/davidwkeith/dwk/internal/metrics"
 )
@@ -19,6 +20,14 @@ func (r *replica) observe(store string) func(took time.Duration, err error) {
 	}
 }
 
+// pollAge is how long ago the last poll that worked was sent.
+func (r *replica) pollAge() time.Duration {
+	if last := r.poller.LastOK(); !last.IsZero() {
+		return clock.Since(last)
+	}
+	return clock.Since(r.began)
+}
+
 // gauges are the replica's state, for metrics. They touch no store.
 func (r *replica) gauges() metrics.Gauges {
 	return metrics.Gauges{
@@ -28,5 +37,8 @@ func (r *replica) gauges() metrics.Gauges {
 		Running: func() int { return r.objects.Stats().Running },
 		Plans:   func() int { return r.objects.Stats().Plans },
 		Skew:    r.stores.KV.Skew,
+
+		Backlogs: r.backlog.Backlogs,
+		PollAge:  r.pollAge,
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/backlog"
 	"github.com/davidwkeith/dwk/internal/clock"
 	"github.com/davidwkeith/dwk/internal/config"
 	"github.com/davidwkeith/dwk/internal/event"
@@ -48,7 +49,7 @@ type ServeOptions struct {
 // naming every store that failed and why, or when something did not finish in
 // time.
 func Serve(ctx context.Context, o ServeOptions) error {
-	r := &replica{opts: o, cfg: o.Config, id: newReplicaID(), ends: make(chan ending, 1)}
+	r := &replica{opts: o, cfg: o.Config, id: newReplicaID(), began: clock.Now(), ends: make(chan ending, 1)}
 	r.metrics = metrics.New(metrics.Config{Version: o.Version, Replica: r.id})
 	r.log = slog.New(r.metrics.Log(o.Log.Handler())).With("replica", r.id)
 	defer r.close()
@@ -65,9 +66,10 @@ func newReplicaID() string {
 
 // A replica is one running process of the fleet.
 type replica struct {
-	opts ServeOptions
-	cfg  *config.Config
-	id   string
+	opts  ServeOptions
+	cfg   *config.Config
+	id    string
+	began time.Time
 	// log counts the events that it is given; see package metrics.
 	log     *slog.Logger
 	metrics *metrics.Metrics
@@ -87,6 +89,7 @@ type replica struct {
 	client        *http.Client
 	poller        *fleet.Poller
 	registry      *fleet.Registry
+	backlog       *backlog.Watch
 	left          bool        // the registry
 	ends          chan ending // why to stop
 
@@ -222,6 +225,8 @@ func (r *replica) openObjects() error {
 		Idle: c.Objects.Idle, Resident: min(c.Objects.Resident, maxResident()),
 		Mirror:  mirror.Config{CacheBytes: int64(c.Objects.CacheSize), MaxSize: int64(c.Objects.MaxSize), MaxEntry: maxEntry},
 		StoreID: r.storeID, Blobs: files, InlineLimit: int64(c.Objects.InlineLimit), Committed: r.keeper.Committed,
+		AlarmRetries: c.Alarms.Retries, AlarmBackoff: c.Alarms.Backoff, AlarmBatch: c.Alarms.Batch,
+		WakeAt: func(t time.Time) { r.poller.WakeAt(t) },
 	}, r.stores.KV, r.log)
 	r.undo = append(r.undo, func() error {
 		// After an orderly stop there is nothing left to wait for.
@@ -245,6 +250,7 @@ func (r *replica) mount() error {
 	}
 	// All classes are registered before any application can call one.
 	envs := make([]*env, len(r.cfg.Mounts))
+	var apps []durable.App
 	mounted := map[string]string{}
 	for i, m := range r.cfg.Mounts {
 		app, ok := byName[m.App]
@@ -269,7 +275,9 @@ func (r *replica) mount() error {
 			}
 		}
 		envs[i] = e
+		apps = append(apps, app)
 	}
+	r.watch(apps)
 	var mounts []server.Mount
 	for i, m := range r.cfg.Mounts {
 		h, err := envs[i].app.New(envs[i])
