@@ -43,6 +43,12 @@ const (
 
 	KVSweepOK = "kv.sweep.ok"
 
+	QueueBatchOK      = "queue.batch.ok"
+	QueueBatchFailed  = "queue.batch.failed"
+	QueueMessageDead  = "queue.message.dead"
+	QueueClaimLost    = "queue.claim.lost"
+	QueueSettleFailed = "queue.settle.failed"
+
 	ProbeWarned         = "probe.warned"
 	ProbeStoreFailed    = "probe.store.failed"
 	ProbeStoreRecovered = "probe.store.recovered"

@@ -10,6 +10,7 @@ func Names() []string {
 		FleetPollFailed, FleetPollRecovered, FleetPollLag,
 		FleetReplicaRegistered, FleetReplicaLost, FleetReplicaState, FleetModeRefused,
 		KVSweepOK,
+		QueueBatchOK, QueueBatchFailed, QueueMessageDead, QueueClaimLost, QueueSettleFailed,
 		ProbeWarned, ProbeStoreFailed, ProbeStoreRecovered,
 		ServeStarted, ServeStopping, ServeStopped,
 		DrainRequested, DrainStepDone,

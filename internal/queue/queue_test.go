@@ -67,3 +67,5 @@ func (f *fixture) commit(p *kv.Plan) kv.Verdict {
 func near(got, want int64) bool { return got > want-60_000 && got < want+60_000 }
 
 const hour = int64(time.Hour / time.Millisecond)
+
+var fileOf, wireOf = libsqltest.File, libsqltest.Wire

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"encoding/hex"
-	"encoding/json"
 
 	"github.com/davidwkeith/dwk/internal/kv"
 	"github.com/davidwkeith/dwk/internal/kv/tuple"
@@ -47,9 +46,5 @@ func sendList(msgs []Outgoing) string {
 			hex.EncodeToString(tuple.MustEncode(m.ID)), string(m.Body),
 		}
 	}
-	text, err := json.Marshal(list)
-	if err != nil { // strings and numbers
-		panic("queue: " + err.Error())
-	}
-	return string(text)
+	return encoded(list)
 }
