@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/davidwkeith/dwk/internal/kv"
-	"github.com/davidwkeith/dwk/internal/kv/tuple"
 	"github.com/davidwkeith/dwk/internal/libsql"
 )
 
@@ -77,37 +76,4 @@ func (c claim) take() libsql.Statement {
 func locate(queue, id string, visibility time.Duration) libsql.Statement {
 	return libsql.S(`SELECT k, v, `+kv.Now+` FROM kv WHERE k > CAST(`+at(kv.Now+` - 2 * ?2`)+` AS BLOB) AND k <= CAST(`+at(kv.Now+` + ?2 + 1`)+` AS BLOB)
 	AND `+claimOf+` = ?3`, dueKey(queue), visibility.Milliseconds(), id)
-}
-
-// look is the statement that counts, for [readState].
-func look(queue string) libsql.Statement {
-	dead := deadKey(queue)
-	return libsql.S(`SELECT (SELECT count(*) FROM (SELECT 1 FROM kv WHERE `+due+` LIMIT ?3)), (SELECT k FROM kv WHERE `+due+` ORDER BY k LIMIT 1),
-	(SELECT count(*) FROM (SELECT 1 FROM kv WHERE k >= ?4 AND k < ?5 AND `+kv.Live+` LIMIT ?3)), NOT `+unpaused("?6")+`, `+kv.Now,
-		dueKey(queue), low(queue), counted, dead, tuple.RangeEnd(dead), pauseKey(queue))
-}
-
-// counted bounds what a look counts.
-const counted = 1000
-
-// A State is what a queue looked like in a poll.
-type State struct {
-	// Due and Dead are the messages that are due and not claimed, and the dead
-	// letters; 1,000 means that many or more.
-	Due, Dead int
-	// Oldest is how long the oldest due message has been due, or 0.
-	Oldest time.Duration
-	Paused bool
-}
-
-// readState reads the result of [look].
-func readState(queue string, r libsql.Result) State {
-	row := r.Rows[0]
-	num := func(i int) int64 { n, _ := row[i].(int64); return n }
-	s := State{Due: int(num(0)), Dead: int(num(2)), Paused: num(3) == 1}
-	if key, ok := row[1].([]byte); ok {
-		ms, _ := split(key, len(dueKey(queue)))
-		s.Oldest = max(0, time.Duration(num(4)-ms)*time.Millisecond)
-	}
-	return s
 }

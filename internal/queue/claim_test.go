@@ -260,9 +260,9 @@ func TestPauseStopsClaims(t *testing.T) {
 		if taken, buried := f.claim(c); len(taken)+buried != 0 {
 			t.Error("claimed from a paused queue")
 		}
-		state := readState("q", libsqltest.MustBatch(t, f.db, libsql.Read, look("q"))[0])
-		if state.Due != 1 || !state.Paused || state.Oldest < time.Second || state.Oldest > time.Minute {
-			t.Errorf("%+v", state)
+		i, err := Inspect(t.Context(), f.s, "q")
+		if err != nil || i.Due != 1 || !i.Paused || i.PausedBy != "me" || !near(i.PausedAt, f.nowMs()) || *i.OldestMs < 1000 || *i.OldestMs > 60_000 {
+			t.Errorf("%+v %v", i, err)
 		}
 		if was, err := Resume(t.Context(), f.s, "q"); !was || err != nil {
 			t.Error(was, err)

@@ -87,7 +87,6 @@ type consumer struct {
 	// more says that the last claim left something.
 	more    bool
 	givenUp []givenUp
-	looked  time.Time
 	stats   Stats
 }
 
@@ -99,7 +98,6 @@ type givenUp struct {
 // Stats are figures of one queue on this replica since it started.
 type Stats struct {
 	Queue string
-	State
 	// Running are batches, and Claimed their messages, at this moment.
 	Running, Claimed int
 	// Batches were delivered; of their messages so many were acknowledged, are

@@ -39,9 +39,9 @@ func (c *Consumers) deliver(q *consumer, b *batch) {
 	err := c.call(ctx, q, b)
 	b.end()
 	if err == nil {
-		c.log.Debug(event.QueueBatchOK, event.KeyQueue, q.name, "messages", len(b.messages), "duration", clock.Since(begin))
+		c.log.Debug(event.QueueBatchOK, event.KeyQueue, q.name, event.KeyCount, len(b.messages), event.KeyTook, clock.Since(begin))
 	} else {
-		c.log.Warn(event.QueueBatchFailed, event.KeyQueue, q.name, "messages", len(b.messages), "duration", clock.Since(begin), event.KeyError, err)
+		c.log.Warn(event.QueueBatchFailed, event.KeyQueue, q.name, event.KeyCount, len(b.messages), event.KeyTook, clock.Since(begin), event.KeyError, err)
 	}
 	stop()
 	<-renewed
@@ -203,7 +203,7 @@ func (c *Consumers) count(q *consumer, list []*message) {
 			q.stats.Retried++
 		case fateDead:
 			q.stats.Dead++
-			c.log.Warn(event.QueueMessageDead, event.KeyQueue, q.name, "message", m.id, "attempts", m.Attempts(), event.KeyError, m.text)
+			c.log.Error(event.QueueMessageDead, event.KeyQueue, q.name, "message", m.id, "attempts", m.Attempts(), event.KeyError, m.text)
 		}
 	}
 }

@@ -14,8 +14,6 @@ import (
 const (
 	// pollQueues bounds the queues of one poll. They take turns.
 	pollQueues = 32
-	// lookEvery is the least time between two counts of a queue.
-	lookEvery = 900 * time.Millisecond
 	// A claim that was given up is remembered for givenUpFor, or three times the
 	// visibility when that is longer. What it took later than that counts as a
 	// crash.
@@ -26,7 +24,7 @@ const (
 // asked is one statement of a poll.
 type asked struct {
 	q    *consumer
-	what string // bury, take, locate or look
+	what string // bury, take or locate
 }
 
 // Name names the part of the poll.
@@ -55,9 +53,6 @@ func (c *Consumers) Poll(bytes int) (stmts []libsql.Statement) {
 			q.begin(c.cfg.Replica, bytes/n)
 			ask(q, "bury", q.pending.bury())
 			ask(q, "take", q.pending.take())
-		}
-		if clock.Since(q.looked) >= lookEvery {
-			ask(q, "look", look(q.name))
 		}
 	}
 	if len(c.queues) > 0 {
@@ -117,8 +112,6 @@ func (c *Consumers) Polled(res []libsql.Result, err error, sent time.Time) (agai
 	c.asked = nil
 	for i, a := range list {
 		switch q := a.q; a.what {
-		case "look":
-			q.stats.State, q.looked = readState(q.name, res[i]), clock.Now()
 		case "bury":
 			c.buried(q, res[i])
 			q.more = len(res[i].Rows) == q.pending.limit
@@ -143,7 +136,7 @@ func (c *Consumers) buried(q *consumer, r libsql.Result) {
 	for _, row := range r.Rows {
 		key, _ := row[0].([]byte)
 		_, id := split(key, len(deadKey(q.name)))
-		c.log.Warn(event.QueueMessageDead, event.KeyQueue, q.name, "message", id, "attempts", row[1], event.KeyError, row[2])
+		c.log.Error(event.QueueMessageDead, event.KeyQueue, q.name, "message", id, "attempts", row[1], event.KeyError, row[2])
 		q.stats.Dead++
 	}
 }
