@@ -53,6 +53,7 @@ not be reached, 130 interrupted.`,
 		{groupLook, newKV(e)},
 		{groupLook, newObject(e)},
 		{groupLook, newLease(e)},
+		{groupLook, newQueue(e)},
 		{groupConfig, newConfig(e)},
 		{groupConfig, newVersion(e)},
 	} {
