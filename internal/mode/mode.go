@@ -22,8 +22,8 @@ import (
 const (
 	// Marker is the mode that this program writes: fleet mode, second layout.
 	Marker = "central/2"
-	// olderHost is the marker of an older host, which fences nothing.
-	olderHost = "central"
+	// OlderHost is the marker of an older host, which fences nothing.
+	OlderHost = "central"
 	// migrating begins the marker for the time of a move.
 	migrating = "migrating:"
 	// Layout is the version of the stored formats.
@@ -118,7 +118,7 @@ func Check(marker string, id Store) error {
 		return fmt.Errorf("%w: the store set has the mode %q and no identity: its entry %s is missing", ErrRefused, marker, StoreKey)
 	case marker == Marker:
 		return fmt.Errorf("%w: the store set has layout %d, this program knows %d: use the release that wrote it", ErrRefused, id.Layout, Layout)
-	case marker == olderHost:
+	case marker == OlderHost:
 		return fmt.Errorf("%w: the store set is used by an older host (mode %q), which keeps objects elsewhere and fences nothing", ErrRefused, marker)
 	case strings.HasPrefix(marker, migrating):
 		return fmt.Errorf("%w: a migration of the store set is under way (mode %q): wait for its end", ErrRefused, marker)
