@@ -183,10 +183,17 @@ func (s stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// copySize is the memory that copies a body.
+const copySize = 32 << 10
+
 // copyBody sends what the gate lets out, as it comes.
 func copyBody(w http.ResponseWriter, resp *http.Response) error {
 	streaming := resp.ContentLength < 0
-	buf := make([]byte, 32<<10)
+	size := int64(copySize)
+	if !streaming {
+		size = min(size, resp.ContentLength+1) // most answers are short
+	}
+	buf := make([]byte, size)
 	rc := http.NewResponseController(w)
 	if streaming {
 		_ = rc.Flush() // a server without flushing sends it at the end
