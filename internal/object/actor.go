@@ -26,7 +26,9 @@ type actor struct {
 	// stopped is closed when running ends.
 	stopped chan struct{}
 	place   *list.Element
-	used    time.Time
+	// released are holder ids whose leases have surely ended.
+	released []string
+	used     time.Time
 	// offer is a lease that a poll has taken for the object's alarm.
 	offer *offer
 
@@ -193,11 +195,16 @@ func (a *actor) letGo() {
 	if t == nil {
 		return
 	}
+	unclaimed := !a.slot.Set // no alarm can be claimed under the lease
 	a.endTenure()
 	a.giveUp(t.Holder)
 	a.rt.releases.Go(func() {
 		failpoint.Hit("object.release.before")
-		a.rt.release(t.Held)
+		if a.rt.release(t.Held) && unclaimed {
+			a.rt.mu.Lock()
+			a.released = append(a.released, t.Holder)
+			a.rt.mu.Unlock()
+		}
 		failpoint.Hit("object.release.after")
 	})
 }
@@ -226,6 +233,16 @@ func (a *actor) giveUp(holder string) {
 
 // forget drops the given-up holder ids that can matter no more.
 func (a *actor) forget() {
+	a.rt.mu.Lock()
+	defer a.rt.mu.Unlock()
+	a.forgetLocked()
+}
+
+func (a *actor) forgetLocked() {
+	for _, h := range a.released {
+		delete(a.givenUp, h)
+	}
+	a.released = nil
 	now := clock.Now()
 	for h, until := range a.givenUp {
 		if now.After(until) {

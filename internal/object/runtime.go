@@ -208,8 +208,9 @@ func wait(ctx context.Context, wg *sync.WaitGroup) bool {
 }
 
 // release ends a lease; it is repeated until the lease would have ended by
-// itself.
-func (r *Runtime) release(h lease.Held) {
+// itself. It reports whether an answer said that there is no such lease any
+// more.
+func (r *Runtime) release(h lease.Held) bool {
 	for deadline := clock.Now().Add(r.cfg.LeaseTTL); clock.Now().Before(deadline); {
 		ctx, cancel := context.WithTimeout(r.ctx, r.cfg.LeaseTTL)
 		ok, err := h.Release(ctx, r.commits)
@@ -218,12 +219,13 @@ func (r *Runtime) release(h lease.Held) {
 			if !ok {
 				r.log.LogAttrs(r.ctx, slog.LevelDebug, events.LeaseReleaseLost, slog.String(events.KeyClass, h.Class), slog.String(events.KeyObject, h.ID))
 			}
-			return
+			return true
 		}
 		if !pause(r.ctx, r.cfg.LeaseTTL/20) {
-			return
+			return false
 		}
 	}
+	return false
 }
 
 func (r *Runtime) list() []*actor {
@@ -331,7 +333,7 @@ func (r *Runtime) evictIdle() {
 		r.mu.Lock()
 		for _, a := range r.actors {
 			if !a.running && clock.Since(a.used) > r.cfg.Idle && r.claimLocked(a) {
-				a.forget()
+				a.forgetLocked()
 				victims = append(victims, a)
 			}
 		}
