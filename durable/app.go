@@ -114,7 +114,9 @@ type Env interface {
 	// application. It panics when no such class is registered.
 	Namespace(class string) Namespace
 	// Database, Bucket, Queue, Cache and Secret return a binding that the
-	// application named in its Requirements. They panic on any other name.
+	// application named in its Requirements. They panic on any other name. A
+	// secret that comes from a file is read again when the file has changed: ask
+	// for it where you use it.
 	Database(name string) Database
 	Bucket(name string) Bucket
 	Queue(name string) Queue

@@ -148,9 +148,12 @@ type SendOptions struct {
 }
 
 // A Cache keeps values on one replica, in memory, for a while. It decides
-// nothing: it may be empty at any time.
+// nothing: it may be empty at any time, and what an event puts into it is there
+// whether its commit succeeds or not. Values are not copied.
 type Cache interface {
 	Get(key string) (value any, ok bool)
+	// Set keeps a value for ttl, or as long as the cache keeps values at most,
+	// if that is shorter or ttl is 0.
 	Set(key string, value any, ttl time.Duration)
 	Delete(key string)
 }

@@ -42,6 +42,7 @@ var layers = [][]string{
 		"internal/bucket",
 		"apps/lab",
 		"internal/metrics",
+		"internal/cache",
 	},
 	{
 		"internal/kv",

@@ -42,6 +42,7 @@ type Config struct {
 	Buckets     []Bucket      `key:"buckets" help:"Bucket bindings. DWK_BUCKET_<NAME>_URL sets one from the environment."`
 	Caches      []Cache       `key:"caches" help:"Caches: in memory, one a replica, never shared."`
 	Secrets     []NamedSecret `key:"secrets" help:"Secrets for applications. DWK_SECRET_<NAME> sets one from the environment."`
+	SecretsDir  string        `key:"secrets_dir" help:"Directory in which each file is a secret for applications, by its name, as containers mount them. Empty: none."`
 	Crons       []Cron        `key:"crons" help:"Schedules of the mounted applications that differ from the ones they bring."`
 	Mounts      []Mount       `key:"mounts" help:"Applications and the paths at which they answer."`
 

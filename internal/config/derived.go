@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"io/fs"
 	"net"
 	"net/netip"
 	"net/url"
@@ -88,6 +89,23 @@ func (c *Config) BucketURL(name string) (url string, ok bool) {
 	default:
 		return strings.TrimRight(c.ObjectStoreURLOrDefault(), "/") + "/" + bucketPrefix + "/" + name, true
 	}
+}
+
+// NamedSecret returns a secret for applications: one of the list, else a file of
+// secrets_dir. ok is false when there is neither.
+func (c *Config) NamedSecret(name string) (s Secret, ok bool, err error) {
+	i := slices.IndexFunc(c.Secrets, func(s NamedSecret) bool { return s.Name == name })
+	switch {
+	case i >= 0:
+		return c.Secrets[i].From, true, nil
+	case c.SecretsDir == "" || !namePattern.MatchString(name):
+		return Secret{}, false, nil
+	}
+	s, err = secretFile(filepath.Join(c.SecretsDir, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Secret{}, false, nil
+	}
+	return s, err == nil, err
 }
 
 // Loopback reports whether the public listener can be reached from this

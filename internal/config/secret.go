@@ -22,6 +22,7 @@ type Secret struct {
 	// A pointer, since fmt calls no method on what it finds in unexported
 	// fields of other types: there it prints an address, not the value.
 	value *string
+	file  string // where it came from, or ""
 }
 
 // NewSecret returns a secret of the given value.
@@ -29,7 +30,7 @@ func NewSecret(value string) Secret {
 	if value == "" {
 		return Secret{}
 	}
-	return Secret{&value}
+	return Secret{value: &value}
 }
 
 // Reveal returns the value itself.
@@ -38,6 +39,18 @@ func (s Secret) Reveal() string {
 		return ""
 	}
 	return *s.value
+}
+
+// File returns the path of the file that the secret was read from, or "".
+func (s Secret) File() string { return s.file }
+
+// Reread returns the secret as its file has it now; one that came from elsewhere
+// is what it is.
+func (s Secret) Reread() (Secret, error) {
+	if s.file == "" {
+		return s, nil
+	}
+	return secretFile(s.file)
 }
 
 // IsZero reports whether the secret is empty.
@@ -93,7 +106,7 @@ func secretFile(name string) (Secret, error) {
 	if value == "" {
 		return Secret{}, fmt.Errorf("secret file %s is empty", name)
 	}
-	return NewSecret(value), nil
+	return Secret{value: &value, file: name}, nil
 }
 
 // readBounded reads a regular file or pipe of at most limit bytes.

@@ -65,6 +65,9 @@ const (
 	HTTPError    = "http.error"
 
 	ConfigWarning = "config.warning"
+
+	SecretChanged = "secret.changed"
+	SecretFailed  = "secret.failed"
 )
 
 // Keys of log attributes that more than one part uses.

@@ -16,5 +16,6 @@ func Names() []string {
 		DrainRequested, DrainStepDone,
 		HTTPRequest, HTTPPanicked, HTTPError,
 		ConfigWarning,
+		SecretChanged, SecretFailed,
 	}
 }

@@ -52,8 +52,24 @@ func (e *env) Bucket(name string) durable.Bucket {
 }
 
 func (e *env) Queue(name string) durable.Queue { panic(e.missing("queue", name)) }
-func (e *env) Cache(name string) durable.Cache { panic(e.missing("cache", name)) }
-func (e *env) Secret(name string) string       { panic(e.missing("secret", name)) }
+
+// Cache implements durable.Env.
+func (e *env) Cache(name string) durable.Cache {
+	if c := e.r.caches[name]; c != nil && slices.Contains(e.app.Requires.Caches, name) {
+		return c
+	}
+	panic(e.missing("cache", name))
+}
+
+// Secret implements durable.Env.
+func (e *env) Secret(name string) string {
+	if slices.Contains(e.app.Requires.Secrets, name) {
+		if value, ok := e.r.secrets.get(name); ok {
+			return value
+		}
+	}
+	panic(e.missing("secret", name))
+}
 
 func (e *env) missing(what, name string) string {
 	return fmt.Sprintf("application %s uses the %s %q without requiring it", e.app.Name, what, name)
@@ -68,8 +84,6 @@ func served(app durable.App) error {
 		what = "queues"
 	case len(app.Crons) > 0:
 		what = "schedules"
-	case len(r.Caches)+len(r.Secrets) > 0:
-		what = "caches and secrets"
 	default:
 		return nil
 	}

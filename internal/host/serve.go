@@ -16,6 +16,7 @@ import (
 
 	"github.com/davidwkeith/dwk/durable"
 	"github.com/davidwkeith/dwk/internal/backlog"
+	"github.com/davidwkeith/dwk/internal/cache"
 	"github.com/davidwkeith/dwk/internal/clock"
 	"github.com/davidwkeith/dwk/internal/config"
 	"github.com/davidwkeith/dwk/internal/event"
@@ -78,6 +79,8 @@ type replica struct {
 	files         durable.Bucket            // the object store
 	buckets       map[string]durable.Bucket // the bindings
 	databases     Databases
+	caches        map[string]*cache.Cache
+	secrets       *secrets
 	dir           *replicaDir
 	public, admin *server.Server
 	site          *server.Public
@@ -248,9 +251,17 @@ func (r *replica) mount() error {
 	for _, a := range r.opts.Apps {
 		byName[a.Name] = a
 	}
+	var apps []durable.App
+	for _, m := range r.cfg.Mounts {
+		if app, ok := byName[m.App]; ok {
+			apps = append(apps, app)
+		}
+	}
+	if err := r.require(apps); err != nil {
+		return err
+	}
 	// All classes are registered before any application can call one.
 	envs := make([]*env, len(r.cfg.Mounts))
-	var apps []durable.App
 	mounted := map[string]string{}
 	for i, m := range r.cfg.Mounts {
 		app, ok := byName[m.App]
@@ -261,7 +272,7 @@ func (r *replica) mount() error {
 			return fmt.Errorf("application %s is mounted at %s and at %s: once is all", app.Name, at, m.Path)
 		}
 		mounted[app.Name] = m.Path
-		if err := errors.Join(served(app), r.configured(app)); err != nil {
+		if err := served(app); err != nil {
 			return err
 		}
 		settings, err := decodeSettings(app, m.Settings)
@@ -275,7 +286,6 @@ func (r *replica) mount() error {
 			}
 		}
 		envs[i] = e
-		apps = append(apps, app)
 	}
 	r.watch(apps)
 	var mounts []server.Mount
@@ -288,26 +298,6 @@ func (r *replica) mount() error {
 		mounts = append(mounts, server.Mount{Path: m.Path, Handler: withRequestID(h)})
 	}
 	return r.handlers(base, mounts)
-}
-
-// configured names the bindings that an application requires and the
-// configuration lacks.
-func (r *replica) configured(app durable.App) error {
-	var missing []string
-	for _, name := range app.Requires.Databases {
-		if r.databases[name] == nil {
-			missing = append(missing, "SQL database "+name)
-		}
-	}
-	for _, name := range app.Requires.Buckets {
-		if r.buckets[name] == nil {
-			missing = append(missing, "bucket "+name)
-		}
-	}
-	if len(missing) == 0 {
-		return nil
-	}
-	return fmt.Errorf("application %s requires what is not configured: %s", app.Name, strings.Join(missing, ", "))
 }
 
 // withRequestID has the events of a request carry its id.

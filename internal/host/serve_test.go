@@ -60,12 +60,12 @@ func testConfig(t *testing.T, change map[string]any) *config.Config {
 }
 
 // serve starts a replica and returns its public and admin URLs and its end.
-func serve(t *testing.T, cfg *config.Config) (public, admin string, stop func() error) {
+func serve(t *testing.T, cfg *config.Config, apps ...durable.App) (public, admin string, stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	started, done := make(chan [2]string, 1), make(chan error, 1)
 	go func() {
-		done <- Serve(ctx, ServeOptions{Config: cfg, Apps: []durable.App{echo}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "test",
+		done <- Serve(ctx, ServeOptions{Config: cfg, Apps: append(apps, echo), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "test",
 			Started: func(public, admin string) { started <- [2]string{"http://" + public, "http://" + admin} }})
 	}()
 	select {
