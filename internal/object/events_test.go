@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -464,34 +465,53 @@ func TestIdleObjectsAreEvicted(t *testing.T) {
 	}
 }
 
-// TestFairness: two replicas in a closed loop on one object.
-func TestFairness(t *testing.T) {
+// TestBusyReplicaYields: a replica whose object is never without a waiting event
+// lets another replica have it.
+func TestBusyReplicaYields(t *testing.T) {
 	f := newFleet(t)
-	members := []*member{f.join("a"), f.join("b")}
-	var mu sync.Mutex
-	done := [2]int{}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	defer cancel()
+	busy, other := f.join("a"), f.join("b")
+	stop := make(chan struct{})
+	stopped := func() bool {
+		select {
+		case <-stop:
+			return true
+		default:
+			return false
+		}
+	}
+	h := handlers{"/busy": func(o *funcObject, _ http.ResponseWriter, r *http.Request) {
+		exec(t, o, r, `UPDATE n SET v = v + 1`)
+		for busy.queued() == 0 && !stopped() && r.Context().Err() == nil {
+			time.Sleep(100 * time.Microsecond)
+		}
+	}}
 	var wg sync.WaitGroup
-	for c := range 32 {
+	var done atomic.Int64
+	for range 4 {
 		wg.Go(func() {
-			for ctx.Err() == nil {
-				if w := members[c%2].do(t, "x", "/add", nil); w.Code == 200 {
-					mu.Lock()
-					done[c%2]++
-					mu.Unlock()
+			for !stopped() {
+				if w := busy.do(t, "x", "/busy", h); w.Code == 200 {
+					done.Add(1)
+				} else {
+					t.Errorf("busy replica: %d %s", w.Code, w.Body)
 				}
 			}
 		})
 	}
-	wg.Wait()
-	total := done[0] + done[1]
-	t.Logf("answered: %v", done)
-	if min(done[0], done[1])*10 < total*3 {
-		t.Errorf("one replica answered less than 30 %%: %v", done)
+	eventually(t, "the replica is busy", func() bool { return done.Load() > 20 })
+	for range 10 {
+		before := done.Load()
+		if w := other.do(t, "x", "/add", nil); w.Code == 200 {
+			done.Add(1)
+		} else {
+			t.Errorf("the other replica: %d %s", w.Code, w.Body)
+		}
+		eventually(t, "the busy replica has its turn again", func() bool { return done.Load() > before+1 })
 	}
-	if n := members[0].value(t, "x"); n != total {
-		t.Errorf("value %d, acknowledged %d", n, total)
+	close(stop)
+	wg.Wait()
+	if n := other.value(t, "x"); n != int(done.Load()) {
+		t.Errorf("value %d, acknowledged %d", n, done.Load())
 	}
 }
 

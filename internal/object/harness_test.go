@@ -329,16 +329,19 @@ func (f *fleet) holdLease(name, replica string) {
 	}
 }
 
+// queued is the number of events that wait behind running ones.
+func (m *member) queued() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	total := 0
+	for _, a := range m.actors {
+		total += len(a.queue)
+	}
+	return total
+}
+
 // waitQueued waits until n events wait behind the running one.
 func (m *member) waitQueued(t *testing.T, n int) {
 	t.Helper()
-	eventually(t, "events queued", func() bool {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		total := 0
-		for _, a := range m.actors {
-			total += len(a.queue)
-		}
-		return total == n
-	})
+	eventually(t, "events queued", func() bool { return m.queued() == n })
 }
