@@ -87,7 +87,7 @@ func (e *env) openObjects(ctx context.Context, change bool) (*objectStores, erro
 	}
 	files := s.Files(id.ID)
 	return &objectStores{Stores: s, files: files, Ops: objectops.New(objectops.Config{
-		Store: s.KV, Blobs: files, StoreID: id.ID, LeaseTTL: s.Config.Lease.TTL, InlineLimit: int64(s.Config.Objects.InlineLimit),
+		Store: s.KV, Blobs: files, StoreID: id.ID, LeaseTTL: s.Config.Lease.TTL, InlineLimit: int64(s.Config.Objects.InlineLimit), MaxSize: int64(s.Config.Objects.MaxSize),
 	})}, nil
 }
 
@@ -132,6 +132,8 @@ func changeHint(err error, o objectFlags) error {
 		return withHint(err, "whether it was done is not known; look with: dwk object info %s %s", o.class, o.id)
 	case errors.Is(err, objectops.ErrChanged):
 		return withHint(err, "look again, and repeat it")
+	case errors.Is(err, objectops.ErrTooLarge):
+		return withHint(err, "objects.max_size sets the bound; give the replicas the same")
 	}
 	if _, ok := errors.AsType[*durable.ContendedError](err); ok {
 		return withHint(err, "look with: dwk lease inspect %s %s; wait longer with --wait", o.class, o.id)

@@ -48,7 +48,7 @@ func newObjectRestore(e *env) *cobra.Command {
 		Short: "Bring an object back to an earlier state, or to a file's",
 		Long: `Bring an object back to a state that is kept (see: dwk object history), or make it
 what a SQLite file is. The database is put together and verified first: the
-checksums of the log and SQLite's integrity check. Then it becomes the object's,
+checksums of the log, SQLite's integrity check, the bound objects.max_size. Then it becomes the object's,
 as one new commit under its lease: events see the state before it or the new one.
 The commits before it are kept as they would be anyway, so it can be undone the
 same way. Alarms are left as they are.
@@ -148,7 +148,7 @@ func (o objectRestoreOptions) question(head objlog.Head, d *objectops.Database) 
 // drill verifies what a restore would need.
 func drill(ctx context.Context, t *term.Term, s *objectStores, o objectRestoreOptions, d *objectops.Database, answer restoredJSON) (err error) {
 	if answer.EntryBytes, err = s.Rehearse(ctx, d); err != nil {
-		return err
+		return changeHint(err, o.objectFlags)
 	}
 	answer.Offloaded = answer.EntryBytes > s.InlineLimit
 	if o.file == "" {

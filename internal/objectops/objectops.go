@@ -28,6 +28,9 @@ var (
 	// ErrChanged is part of the error of a change that was decided on another
 	// state of the object than it has.
 	ErrChanged = errors.New("changed meanwhile, nothing was done")
+	// ErrTooLarge is part of the error of a restore to a database that is larger
+	// than Config.MaxSize.
+	ErrTooLarge = errors.New("too large")
 )
 
 // A missingError says what there is not. It wraps a kind of error without
@@ -63,6 +66,9 @@ type Config struct {
 	// InlineLimit is the largest entry that a row of the log holds itself, in
 	// bytes.
 	InlineLimit int64
+	// MaxSize bounds the database that an object is given, in bytes; 0 is no
+	// bound.
+	MaxSize int64
 }
 
 // Ops are the operations on the objects of one store set.

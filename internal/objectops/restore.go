@@ -66,7 +66,7 @@ type Restored struct {
 // and encodes the database. It returns the size of the entry that a restore
 // would add, in bytes.
 func (o *Ops) Rehearse(ctx context.Context, d *Database) (int64, error) {
-	if err := d.Verify(ctx); err != nil {
+	if err := o.acceptable(ctx, d); err != nil {
 		return 0, err
 	}
 	entry, _, err := d.encode(1)
@@ -76,6 +76,14 @@ func (o *Ops) Rehearse(ctx context.Context, d *Database) (int64, error) {
 	return entry.Size(), entry.Close()
 }
 
+// acceptable refuses a database that must not become an object's.
+func (o *Ops) acceptable(ctx context.Context, d *Database) error {
+	if n := d.Bytes(); o.MaxSize > 0 && n > o.MaxSize {
+		return fmt.Errorf("%w: the database has %d bytes, an object's may have %d", ErrTooLarge, n, o.MaxSize)
+	}
+	return d.Verify(ctx)
+}
+
 // Restore makes a database the object's, as one new commit under its lease. The
 // database is verified first. Positions before it stay what they were, so it
 // can be undone by another restore. An object that does not exist comes to be.
@@ -83,7 +91,7 @@ func (o *Ops) Rehearse(ctx context.Context, d *Database) (int64, error) {
 // When it fails nothing was changed, unless the error wraps
 // [durable.ErrUnknownOutcome] or says that the commit was made.
 func (o *Ops) Restore(ctx context.Context, c Change, d *Database) (Restored, error) {
-	if err := d.Verify(ctx); err != nil {
+	if err := o.acceptable(ctx, d); err != nil {
 		return Restored{}, err
 	}
 	t, err := o.begin(ctx, c)

@@ -264,3 +264,23 @@ func (f *fixture) middle(id string) uint64 {
 	f.must(err)
 	return history[len(history)/2].TXID
 }
+
+// TestRestoreIsBounded: a database that is larger than an object's may be does
+// not become one, also not in a rehearsal.
+func TestRestoreIsBounded(t *testing.T) {
+	f := newFixture(t, libsqltest.File(t))
+	o := f.object("0a", mirror.Config{})
+	o.grow(3)
+	d := f.open("0a", Target{TXID: 3})
+	before := f.headOf("0a")
+	f.Ops.MaxSize = d.Bytes() - 1
+	_, err := f.Ops.Restore(t.Context(), Change{Class: "C", ID: "0a"}, d)
+	wantError(t, err, ErrTooLarge)
+	_, err = f.Ops.Rehearse(t.Context(), d)
+	wantError(t, err, ErrTooLarge)
+	if f.headOf("0a") != before {
+		t.Error("it was changed")
+	}
+	f.Ops.MaxSize = d.Bytes()
+	f.restore("0a", d)
+}
