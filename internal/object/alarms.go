@@ -177,7 +177,6 @@ func (s *Alarms) Poll(bytes int) []libsql.Statement {
 		s.takes, s.sizes = append(s.takes, t), append(s.sizes, len(stmts))
 		out = append(out, stmts...)
 	}
-	failpoint.Hit("object.take.before")
 	return out
 }
 
@@ -190,7 +189,6 @@ func (s *Alarms) lostOf(class string) []string {
 
 // Polled takes the poll's results, or its error. It reports whether more is due.
 func (s *Alarms) Polled(res []libsql.Result, err error, sent time.Time) bool {
-	failpoint.Hit("object.take.after")
 	if err != nil {
 		if libsql.OutcomeOf(err) == libsql.Unknown {
 			for _, t := range s.takes {
@@ -233,6 +231,9 @@ func (s *Alarms) polled(t alarm.Take, res []libsql.Result, sent time.Time) bool 
 	delete(s.active, t.Class)
 	if looked.Due > 0 {
 		s.active[t.Class] = true
+	}
+	if len(taken) > 0 {
+		failpoint.Hit("object.take.after")
 	}
 	full := len(taken) > 0 && len(taken) >= len(t.Holders) && looked.Due > len(taken)
 	s.mu.Lock()
