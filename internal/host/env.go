@@ -51,8 +51,6 @@ func (e *env) Bucket(name string) durable.Bucket {
 	panic(e.missing("bucket", name))
 }
 
-func (e *env) Queue(name string) durable.Queue { panic(e.missing("queue", name)) }
-
 // Cache implements durable.Env.
 func (e *env) Cache(name string) durable.Cache {
 	if c := e.r.caches[name]; c != nil && slices.Contains(e.app.Requires.Caches, name) {
@@ -77,17 +75,10 @@ func (e *env) missing(what, name string) string {
 
 // served refuses applications that need what this release does not serve.
 func served(app durable.App) error {
-	var what string
-	r := app.Requires
-	switch {
-	case len(app.Consumers) > 0 || len(r.Queues) > 0:
-		what = "queues"
-	case len(app.Crons) > 0:
-		what = "schedules"
-	default:
-		return nil
+	if len(app.Crons) > 0 {
+		return fmt.Errorf("application %s needs schedules, which are %w", app.Name, durable.ErrUnsupported)
 	}
-	return fmt.Errorf("application %s needs %s, which are %w", app.Name, what, durable.ErrUnsupported)
+	return nil
 }
 
 // decodeSettings returns a copy of an application's default settings with

@@ -14,6 +14,7 @@ import (
 	"github.com/davidwkeith/dwk/internal/backlog"
 	"github.com/davidwkeith/dwk/internal/event"
 	"github.com/davidwkeith/dwk/internal/fleet"
+	"github.com/davidwkeith/dwk/internal/queue"
 )
 
 // stateTimeout bounds how long a stop waits until the registry shows a state.
@@ -51,6 +52,7 @@ func (r *replica) openFleet() error {
 		},
 		OnRefused: func(err error) { r.end(ending{err: err}) },
 	}, r.stores.KV, r.log)
+	r.openQueues()
 	r.poller.AddLasting(r.registry)
 	return nil
 }
@@ -58,7 +60,7 @@ func (r *replica) openFleet() error {
 // poll adds what is polled until the replica stops, besides the registry. All
 // applications are mounted.
 func (r *replica) poll() {
-	r.poller.Add(r.objects.Alarms(), r.backlog, &fleet.Sweep{Batch: r.cfg.Fleet.SweepBatch, Log: r.log})
+	r.poller.Add(r.objects.Alarms(), r.consumers, r.backlog, &fleet.Sweep{Batch: r.cfg.Fleet.SweepBatch, Log: r.log})
 }
 
 // watch has the backlog of what the applications have brought counted.
@@ -68,6 +70,9 @@ func (r *replica) watch(apps []durable.App) {
 		for _, class := range slices.Sorted(maps.Keys(app.Classes)) {
 			sources = append(sources, backlog.Source{Kind: "alarms", Name: class, Due: alarm.DuePrefix, Dead: alarm.DeadPrefix})
 		}
+	}
+	for _, q := range r.cfg.Queues {
+		sources = append(sources, backlog.Source{Kind: "queue", Name: q.Name, Due: queue.PrefixDue, Dead: queue.PrefixDead})
 	}
 	r.backlog = backlog.New(sources...)
 }

@@ -2,12 +2,10 @@ package host
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/davidwkeith/dwk/durable"
 	"github.com/davidwkeith/dwk/internal/cache"
-	"github.com/davidwkeith/dwk/internal/config"
 )
 
 // require checks that the configuration has all that the applications require,
@@ -41,9 +39,7 @@ func (r *replica) missing(app durable.App) (missing []string) {
 	}
 	lacks("SQL database", q.Databases, func(name string) bool { return r.databases[name] != nil })
 	lacks("bucket", q.Buckets, func(name string) bool { return r.buckets[name] != nil })
-	lacks("queue", q.Queues, func(name string) bool {
-		return slices.ContainsFunc(r.cfg.Queues, func(q config.Queue) bool { return q.Name == name })
-	})
+	lacks("queue", usedQueues(app), func(name string) bool { _, ok := r.queue(name); return ok })
 	lacks("cache", q.Caches, func(name string) bool { return r.caches[name] != nil })
 	for _, name := range q.Secrets {
 		secret, ok, err := r.cfg.NamedSecret(name)

@@ -29,6 +29,7 @@ import (
 	"github.com/davidwkeith/dwk/internal/object/keeper"
 	"github.com/davidwkeith/dwk/internal/object/mirror"
 	"github.com/davidwkeith/dwk/internal/probe"
+	"github.com/davidwkeith/dwk/internal/queue"
 	"github.com/davidwkeith/dwk/internal/server"
 )
 
@@ -91,6 +92,7 @@ type replica struct {
 	storeID       string
 	client        *http.Client
 	poller        *fleet.Poller
+	consumers     *queue.Consumers
 	registry      *fleet.Registry
 	backlog       *backlog.Watch
 	left          bool        // the registry
@@ -285,6 +287,9 @@ func (r *replica) mount() error {
 				return err
 			}
 		}
+		if err := r.consume(e); err != nil {
+			return err
+		}
 		envs[i] = e
 	}
 	r.watch(apps)
@@ -407,6 +412,8 @@ func (r *replica) stop(timeout time.Duration) error {
 	// What is claimed from now on would not be finished. Heartbeats go on.
 	step("poller", func() error { return r.poller.Quiesce(ctx) })
 	step("requests", func() error { return errors.Join(r.public.Shutdown(ctx), r.public.Close()) })
+	// Consumers call objects.
+	step("consumers", func() error { return r.stopConsumers(ctx) })
 	step("events", func() error { return r.objects.Stop(ctx) })
 	step("leases", func() error {
 		call, cancel := context.WithTimeout(context.Background(), r.cfg.LibSQL.Timeout)

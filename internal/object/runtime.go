@@ -135,6 +135,10 @@ func (r *Runtime) Register(name string, c Class) error {
 	return nil
 }
 
+// Commits is the group in which the runtime commits, for others on the same
+// store. It works until the store is closed.
+func (r *Runtime) Commits() *kv.Group { return r.commits }
+
 // Stats are figures of a runtime at one moment.
 type Stats struct {
 	// Objects have a mirror, Running run or wait for an event, and Plans are the

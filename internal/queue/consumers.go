@@ -178,8 +178,13 @@ const stopGrace = 3 * time.Second
 // back what was claimed and has not begun. When ctx ends it cancels them, and
 // hands back, uncounted, what they have not acknowledged; its error names what
 // has not ended even so, whose claims end by themselves. It comes after the
-// last poll.
+// last poll. A second call does nothing.
 func (c *Consumers) Stop(ctx context.Context) error {
+	select {
+	case <-c.gone:
+		return nil
+	default:
+	}
 	c.mu.Lock()
 	c.stopping = true
 	c.mu.Unlock()

@@ -53,6 +53,8 @@ func (c *Consumers) Poll(bytes int) (stmts []libsql.Statement) {
 			q.begin(c.cfg.Replica, bytes/n)
 			ask(q, "bury", q.pending.bury())
 			ask(q, "take", q.pending.take())
+		default:
+			q.more = true // perhaps: the worker that is free next asks again
 		}
 	}
 	if len(c.queues) > 0 {
