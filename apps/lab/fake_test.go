@@ -34,6 +34,7 @@ type fakeEnv struct {
 	settings any
 	bucket   durable.Bucket
 	database durable.Database
+	queue    durable.Queue
 
 	mu      sync.Mutex
 	objects map[string]*fakeObject // by class and id
@@ -68,6 +69,16 @@ func (e *fakeEnv) Database(name string) durable.Database {
 	}
 	return e.database
 }
+
+// Queue returns what a test has put there.
+func (e *fakeEnv) Queue(name string) durable.Queue {
+	if name != queueName {
+		panic("no queue " + name)
+	}
+	return e.queue
+}
+
+func (e *fakeEnv) Now() time.Time { return time.Now() }
 
 // Bucket returns a directory, behind which a test may put another bucket.
 func (e *fakeEnv) Bucket(name string) durable.Bucket {

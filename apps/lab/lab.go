@@ -21,6 +21,9 @@
 //	POST /sql                           runs statements in the SQL binding: as for a
 //	                                    note, each by itself, or in one transaction
 //	                                    with {"statements":[...],"batch":true}
+//	POST /queue/default/send?delay=&n=  sends the JSON body, n copies of it
+//	GET  /queue/default/seen?after=     {"name","seen":[{"seq","id","attempts","replica","at","body"}]}:
+//	                                    deliveries, 1,000 from the one after a seq on
 //	PUT  /bucket/{key...}               stores the body, its Content-Type and X-Meta-*
 //	GET  /bucket/{key...}               returns them, or the part that Range names
 //	DELETE /bucket/{key...}             204, also when there is none
@@ -29,6 +32,10 @@
 //
 // X-Meta-* values are percent-encoded UTF-8. PUT with If-None-Match: * stores
 // only what is new.
+//
+// The lab consumes its queue. A body with "fail": k fails its first k deliveries,
+// with "unacked": k it is not acknowledged in so many, and with "sleep": ms the
+// consumer takes its time.
 //
 // Errors are {"error": text}.
 package lab
@@ -51,11 +58,12 @@ type Settings struct {
 // App returns the application.
 func App() durable.App {
 	return durable.App{
-		Name:     "lab",
-		New:      newFront,
-		Classes:  map[string]durable.Class{"Counter": newCounter, "Note": newNote, "Timer": newTimer},
-		Requires: durable.Requirements{Databases: []string{databaseName}, Buckets: []string{bucketName}},
-		Settings: &Settings{},
+		Name:      "lab",
+		New:       newFront,
+		Classes:   map[string]durable.Class{"Counter": newCounter, "Note": newNote, "Timer": newTimer},
+		Requires:  durable.Requirements{Databases: []string{databaseName}, Buckets: []string{bucketName}, Queues: []string{queueName}},
+		Consumers: map[string]durable.Consumer{queueName: consume},
+		Settings:  &Settings{},
 	}
 }
 
@@ -68,6 +76,7 @@ type front struct {
 	hosts hosts
 	files *files
 	sql   *database
+	queue *queues
 }
 
 func newFront(env durable.Env) (http.Handler, error) {
@@ -76,10 +85,11 @@ func newFront(env durable.Env) (http.Handler, error) {
 		return nil, errors.New("the lab is an open console, and other machines can reach this listener: " +
 			"listen on a loopback address, or set allow_remote: true in the settings of its mount")
 	}
-	if err := prepare(env.Database(databaseName)); err != nil {
+	db := newDatabase(env)
+	if err := prepare(db.db); err != nil {
 		return nil, err
 	}
-	return &front{env: env, hosts: newHosts(env.BaseURL()), files: newFiles(env), sql: newDatabase(env)}, nil
+	return &front{env: env, hosts: newHosts(env.BaseURL()), files: newFiles(env), sql: db, queue: newQueues(env, db)}, nil
 }
 
 func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -108,6 +118,8 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}{f.env.Replica(), f.env.Version()})
 	case "sql":
 		f.sql.serve(w, r)
+	case "queue":
+		f.queue.serve(w, r, t)
 	case "bucket":
 		f.files.serve(w, r, t)
 	default:

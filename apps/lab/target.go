@@ -30,6 +30,8 @@ var methods = map[[2]string][]string{
 	{"note", "sleeps"}: {http.MethodGet, http.MethodHead},
 	{"alarm", ""}:      {http.MethodGet, http.MethodHead, http.MethodPost, http.MethodDelete},
 	{"sql", ""}:        {http.MethodPost},
+	{"queue", "send"}:  {http.MethodPost},
+	{"queue", "seen"}:  {http.MethodGet, http.MethodHead},
 	{"bucket", ""}:     {http.MethodGet, http.MethodHead, http.MethodPut, http.MethodDelete},
 	{"bucket", "list"}: {http.MethodGet, http.MethodHead},
 }
@@ -51,6 +53,7 @@ func parseTarget(r *http.Request) (target, bool) {
 	}
 	t := target{kind: segments[0]}
 	_, named := classes[t.kind]
+	named = named || t.kind == "queue"
 	switch {
 	case t.kind == "bucket" && len(segments) > 1:
 		if t.name = strings.Join(segments[1:], "/"); t.name == "" {

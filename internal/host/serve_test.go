@@ -65,7 +65,7 @@ func serve(t *testing.T, cfg *config.Config, apps ...durable.App) (public, admin
 	ctx, cancel := context.WithCancel(t.Context())
 	started, done := make(chan [2]string, 1), make(chan error, 1)
 	go func() {
-		done <- Serve(ctx, ServeOptions{Config: cfg, Apps: append(apps, echo), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "test",
+		done <- Serve(ctx, ServeOptions{Config: cfg, Apps: append([]durable.App{echo}, apps...), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "test",
 			Started: func(public, admin string) { started <- [2]string{"http://" + public, "http://" + admin} }})
 	}()
 	select {
