@@ -27,6 +27,7 @@ Exit status: 0 done, 1 failed or found something wrong, 2 wrong usage or
 configuration, 3 the named thing does not exist, 4 partly done, 5 a store could
 not be reached, 130 interrupted.`,
 		Example: `  dwk serve                            run a replica
+  dwk fleet status                     how is the fleet?
   dwk probe                            are the stores all right?
   dwk lease inspect Counter --name a   who runs this object?
   dwk kv list --prefix '["dwk_lease"]' what is stored?`,
@@ -48,6 +49,7 @@ not be reached, 130 interrupted.`,
 		cmd   *cobra.Command
 	}{
 		{groupRun, newServe(e)},
+		{groupRun, newFleet(e)},
 		{groupRun, newProbe(e)},
 		{groupRun, newBench(e)},
 		{groupLook, newKV(e)},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/davidwkeith/dwk/internal/config"
@@ -47,6 +48,17 @@ func open(cfg *config.Config, observe func(took time.Duration, err error)) (*Sto
 // OpenExisting is Open for commands that look at stores and never create them:
 // it fails with [ErrNoStore] when no replica has ever run on them.
 func OpenExisting(ctx context.Context, cfg *config.Config) (*Stores, error) {
+	return openWith(ctx, cfg, "kv", "kv_meta", "obj_head", "obj_log")
+}
+
+// OpenOlder is [OpenExisting] for a store set that an older host may have made:
+// it has the tables of the coordination store, and perhaps no others.
+func OpenOlder(ctx context.Context, cfg *config.Config) (*Stores, error) {
+	return openWith(ctx, cfg, "kv", "kv_meta")
+}
+
+// openWith opens a store set that has the tables.
+func openWith(ctx context.Context, cfg *config.Config, tables ...string) (*Stores, error) {
 	url := cfg.LibSQLURLOrDefault()
 	if path, err := config.FilePath(url); err == nil {
 		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
@@ -57,14 +69,23 @@ func OpenExisting(ctx context.Context, cfg *config.Config) (*Stores, error) {
 	if err != nil {
 		return nil, err
 	}
-	res, err := s.DB.Batch(ctx, libsql.Read, libsql.S(`SELECT count(*) FROM sqlite_master WHERE name IN ('kv', 'kv_meta', 'obj_head', 'obj_log')`))
-	if err == nil && res[0].Rows[0][0] != int64(4) {
+	res, err := s.DB.Batch(ctx, libsql.Read, libsql.S(`SELECT name FROM sqlite_master WHERE type = 'table'`))
+	if err == nil && !hasAll(res[0], tables) {
 		err = fmt.Errorf("%w (%s)", ErrNoStore, s.DB)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+func hasAll(names libsql.Result, tables []string) bool {
+	for _, t := range tables {
+		if !slices.ContainsFunc(names.Rows, func(row libsql.Row) bool { return row[0] == t }) {
+			return false
+		}
+	}
+	return true
 }
 
 // Init creates what is missing in the stores and claims them, or refuses them

@@ -119,7 +119,7 @@ func Check(marker string, id Store) error {
 	case marker == Marker:
 		return fmt.Errorf("%w: the store set has layout %d, this program knows %d: use the release that wrote it", ErrRefused, id.Layout, Layout)
 	case marker == OlderHost:
-		return fmt.Errorf("%w: the store set is used by an older host (mode %q), which keeps objects elsewhere and fences nothing", ErrRefused, marker)
+		return fmt.Errorf("%w: the store set is used by an older host (mode %q), which keeps objects elsewhere and fences nothing; when it is stopped, dwk fleet adopt takes the store set over", ErrRefused, marker)
 	case strings.HasPrefix(marker, migrating):
 		return fmt.Errorf("%w: a migration of the store set is under way (mode %q): wait for its end", ErrRefused, marker)
 	default:
