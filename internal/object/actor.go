@@ -198,7 +198,7 @@ func (a *actor) letGo() {
 	unclaimed := !a.slot.Set // no alarm can be claimed under the lease
 	a.endTenure()
 	a.giveUp(t.Holder)
-	a.rt.releases.Go(func() {
+	a.rt.workers.run(&a.rt.releases, func() {
 		failpoint.Hit("object.release.before")
 		if a.rt.release(t.Held) && unclaimed {
 			a.rt.mu.Lock()

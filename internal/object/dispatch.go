@@ -95,7 +95,7 @@ func (a *actor) run(ev *event) error {
 	}
 	done := make(chan error, 1)
 	stuck := false
-	a.rt.handlers.Go(func() { a.protect(ev, done, func() error { return i.handle(ctx, ev) }) })
+	a.rt.workers.run(&a.rt.handlers, func() { a.protect(ev, done, func() error { return i.handle(ctx, ev) }) })
 
 	for running := true; running; {
 		select {

@@ -99,6 +99,8 @@ type Runtime struct {
 	// loops counts the actors' loops and renewals, releases the releases that
 	// follow behind an answer, handlers and background the applications' work.
 	loops, releases, handlers, background sync.WaitGroup
+	// workers run all of these that are short and many.
+	workers workers
 
 	mu     sync.Mutex
 	closed bool
@@ -173,6 +175,9 @@ func (r *Runtime) Stop(ctx context.Context) error {
 	r.loops.Wait()
 	r.releases.Wait()
 	r.commits.Wait()
+	if r.workers.close(); err == nil { // else one runs a handler that does not end
+		r.workers.all.Wait()
+	}
 	for _, a := range r.list() {
 		a.drop("stopped")
 	}
@@ -267,7 +272,7 @@ func (r *Runtime) startLocked(a *actor) {
 	if !a.running {
 		a.running = true
 		a.stopped = make(chan struct{})
-		r.loops.Go(a.loop)
+		r.workers.run(&r.loops, a.loop)
 	}
 }
 
@@ -310,7 +315,7 @@ func (r *Runtime) evict(actors []*actor) {
 		a.drop("evicted")
 		r.mu.Lock()
 		if len(a.queue) > 0 || a.offer != nil {
-			r.loops.Go(a.loop)
+			r.workers.run(&r.loops, a.loop)
 		} else {
 			a.running = false
 			close(a.stopped)
