@@ -108,6 +108,7 @@ type Event struct {
 type Objects struct {
 	Idle        time.Duration `key:"idle" default:"5m" help:"How long an object stays in memory after its last event."`
 	Resident    int           `key:"resident" default:"10000" help:"Objects in memory at most."`
+	Memory      Size          `key:"memory" default:"0B" min:"0B" help:"Memory of the objects' databases at most, without what applications keep beside them. 0B: a quarter of what the process may use."`
 	CacheSize   Size          `key:"cache_size" default:"200KiB" help:"Page cache of each open database."`
 	InlineLimit Size          `key:"inline_limit" default:"256KiB" max:"1MiB" help:"Log entries up to this size are kept in the coordination database, larger ones in the object store."`
 	MaxSize     Size          `key:"max_size" default:"10GiB" help:"Largest database of one object."`

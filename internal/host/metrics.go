@@ -34,6 +34,7 @@ func (r *replica) gauges() metrics.Gauges {
 		State:   func() string { return string(r.ready.State()) },
 		Ready:   func() bool { return r.ready.Latest().Ready() },
 		Objects: func() int { return r.objects.Stats().Objects },
+		Memory:  func() int64 { return r.objects.Stats().Memory },
 		Running: func() int { return r.objects.Stats().Running },
 		Plans:   func() int { return r.objects.Stats().Plans },
 		Skew:    r.stores.KV.Skew,

@@ -15,6 +15,8 @@ type Gauges struct {
 	Ready func() bool
 	// Objects are in memory, Running of them run or wait for an event.
 	Objects, Running func() int
+	// Memory is what the objects' databases take, in bytes.
+	Memory func() int64
 	// Plans wait for a transaction.
 	Plans func() int
 	// Skew is the primary's clock less the machine's.
@@ -47,6 +49,7 @@ func (m *Metrics) Register(g Gauges) {
 	})
 	count := func(n int) float64 { return float64(n) }
 	gauge(m, "dwk_objects_resident", "Objects in memory, with a mirror.", g.Objects, count)
+	gauge(m, "dwk_objects_memory_bytes", "What the databases of the objects in memory take.", g.Memory, func(n int64) float64 { return float64(n) })
 	gauge(m, "dwk_objects_running", "Objects that run or wait for an event.", g.Running, count)
 	gauge(m, "dwk_plans_waiting", "Changes that wait for a transaction on the coordination store.", g.Plans, count)
 	gauge(m, "dwk_clock_skew_seconds", "The primary's clock less this machine's.", g.Skew, time.Duration.Seconds)

@@ -26,6 +26,7 @@ type actor struct {
 	// stopped is closed when running ends.
 	stopped chan struct{}
 	place   *list.Element
+	weight  int64 // part of rt.memory
 	// released are holder ids whose leases have surely ended.
 	released []string
 	used     time.Time
@@ -100,7 +101,9 @@ func (a *actor) loop() {
 		if ev == nil {
 			a.closeBatch()
 			a.letGo()
+			a.weigh()
 			if a.sleep() {
+				a.rt.shrink()
 				return
 			}
 			continue
@@ -262,6 +265,7 @@ func (a *actor) drop(why string) {
 	}
 	a.doubtful = false
 	a.rt.mu.Lock()
+	a.weighLocked(0)
 	if a.place != nil {
 		a.rt.resident.Remove(a.place)
 		a.place = nil

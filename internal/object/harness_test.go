@@ -158,7 +158,7 @@ func testConfig(t testing.TB, replica string) Config {
 	return Config{
 		Replica: replica, Dir: t.TempDir(),
 		LeaseTTL: 10 * time.Second, AcquireTimeout: 5 * time.Second, EventTimeout: 10 * time.Second,
-		Waiters: 64, BodyLimit: 1 << 20, Buffer: 1 << 16, Spool: 1 << 20, Idle: time.Minute, Resident: 100,
+		Waiters: 64, BodyLimit: 1 << 20, Buffer: 1 << 16, Spool: 1 << 20, Idle: time.Minute, Resident: 100, Memory: 1 << 30,
 		Mirror:  mirror.Config{},
 		StoreID: "test", InlineLimit: 64 << 10,
 	}

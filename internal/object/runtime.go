@@ -41,10 +41,12 @@ type Config struct {
 	// BodyLimit, Buffer and Spool bound a request's body, what of a body is
 	// kept in memory, and a response's body, in bytes.
 	BodyLimit, Buffer, Spool int64
-	// Idle is how long an unused object keeps its mirror and instance, and
-	// Resident how many objects may have one.
+	// Idle is how long an unused object keeps its mirror and instance, Resident
+	// how many objects may have one, and Memory how many bytes the mirrors may
+	// take together, as far as that is known.
 	Idle     time.Duration
 	Resident int
+	Memory   int64
 	// Mirror configures the objects' databases.
 	Mirror mirror.Config
 	// StoreID is the store set's identity, and Blobs holds the entries of the
@@ -109,6 +111,8 @@ type Runtime struct {
 	givenUp map[string]givenUp
 	// resident orders the actors that have a mirror, least recently used first.
 	resident *list.List
+	// memory is what they take, in bytes, as of the last event of each.
+	memory int64
 }
 
 type key struct{ class, id string }
@@ -146,13 +150,15 @@ type Stats struct {
 	// Objects have a mirror, Running run or wait for an event, and Plans are the
 	// commits and lease changes that wait for a transaction.
 	Objects, Running, Plans int
+	// Memory is what the mirrors take, in bytes.
+	Memory int64
 }
 
 // Stats returns the present figures.
 func (r *Runtime) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := Stats{Objects: r.resident.Len(), Plans: r.commits.Waiting()}
+	s := Stats{Objects: r.resident.Len(), Plans: r.commits.Waiting(), Memory: r.memory}
 	for _, a := range r.actors {
 		if a.running {
 			s.Running++
@@ -276,8 +282,8 @@ func (r *Runtime) startLocked(a *actor) {
 	}
 }
 
-// touch marks the actor as having a mirror, most recently used, and drops the
-// least recently used ones above the limit that are idle.
+// touch marks the actor as having a mirror, most recently used, and makes room
+// for it.
 func (r *Runtime) touch(a *actor) {
 	r.mu.Lock()
 	if a.place == nil {
@@ -286,16 +292,8 @@ func (r *Runtime) touch(a *actor) {
 		r.resident.MoveToBack(a.place)
 	}
 	a.used = clock.Now()
-	var victims []*actor
-	over := r.resident.Len() - r.cfg.Resident
-	for e := r.resident.Front(); e != nil && over > 0; e = e.Next() {
-		if v := e.Value.(*actor); r.claimLocked(v) {
-			victims = append(victims, v)
-			over--
-		}
-	}
 	r.mu.Unlock()
-	r.evict(victims)
+	r.shrink()
 }
 
 // claimLocked makes an idle actor busy so that it can be dropped.
