@@ -71,6 +71,7 @@ var layers = [][]string{
 	},
 	{
 		"internal/host",
+		"internal/audit",
 	},
 	{
 		"internal/cli",

@@ -125,7 +125,7 @@ func (r Reader) copyTo(ctx context.Context, w io.Writer, e objlog.Entry) error {
 	defer body.Close() //nolint:errcheck // only read from
 	n, err := io.Copy(w, io.LimitReader(body, e.Size+1))
 	if err == nil && n != e.Size {
-		err = fmt.Errorf("it does not have the %d bytes that the log says", e.Size)
+		err = fmt.Errorf("%w: it does not have the %d bytes that the log says", mirror.ErrBadEntry, e.Size)
 	}
 	if err != nil {
 		return fmt.Errorf("fetch %s: %w", e.Ref, err)

@@ -11,6 +11,7 @@
 package objlog
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -87,14 +88,17 @@ func ReadHead(r libsql.Result) (Head, error) {
 // FormatSum writes an LTX rolling checksum as it is stored: 16 hex digits.
 func FormatSum(sum uint64) string { return fmt.Sprintf("%016x", sum) }
 
+// ErrUnreadable says that a head or a row is not what anybody writes.
+var ErrUnreadable = errors.New("unreadable")
+
 func parseSum(v any) (uint64, error) {
 	s, _ := v.(string)
 	if len(s) != 16 {
-		return 0, fmt.Errorf("checksum %q has not 16 digits", s)
+		return 0, fmt.Errorf("%w: checksum %q has not 16 digits", ErrUnreadable, s)
 	}
 	n, err := strconv.ParseUint(s, 16, 64)
 	if err != nil {
-		return 0, fmt.Errorf("checksum %q: %w", s, err)
+		return 0, fmt.Errorf("%w: checksum %q: %w", ErrUnreadable, s, err)
 	}
 	return n, nil
 }
