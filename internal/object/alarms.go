@@ -314,6 +314,17 @@ func (r *Runtime) leftClaim(t *tenure) {
 	}
 }
 
+// leftBehind reports whether a claim is of such a holder.
+func (r *Runtime) leftBehind(holder string) bool {
+	if holder == "" {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, ok := r.givenUp[holder]
+	return ok
+}
+
 // A givenUp is a holder id that claimed an alarm and let go of it.
 type givenUp struct {
 	class string

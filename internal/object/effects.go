@@ -148,8 +148,7 @@ func (a *actor) firesBehind(s sum) bool {
 	if s.alarm != nil {
 		return !s.alarm.deletes() && !s.alarm.time(now).After(now)
 	}
-	_, mine := a.givenUp[a.slot.Claim]
-	return a.slot.Set && (mine || a.slot.EpochMs <= now.UnixMilli())
+	return a.slot.Set && (a.rt.leftBehind(a.slot.Claim) || a.slot.EpochMs <= now.UnixMilli())
 }
 
 // applied tells the poller what the commit has made to do.

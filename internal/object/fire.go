@@ -61,8 +61,7 @@ func (a *actor) mayFire() bool {
 	if t.mustYield() || a.fired && a.othersWait() {
 		return false
 	}
-	_, mine := a.givenUp[a.slot.Claim]
-	return mine || a.slot.EpochMs <= a.rt.store.Clock().UnixMilli() && !clock.Now().Before(a.notDue)
+	return a.rt.leftBehind(a.slot.Claim) || a.slot.EpochMs <= a.rt.store.Clock().UnixMilli() && !clock.Now().Before(a.notDue)
 }
 
 // fire runs the object's alarm under the present lease.
@@ -71,10 +70,14 @@ func (a *actor) fire() {
 	a.fired = true
 	a.closeBatch()
 	t := a.tenure
-	if t == nil || !a.claimed() && !a.claim() {
+	if t == nil {
 		return
 	}
-	t.setClaim(true)
+	t.setClaim(true) // it may be made though its answer is lost
+	if !a.claimed() && !a.claim() {
+		t.setClaim(false)
+		return
+	}
 	f := &firing{slot: a.slot.Slot, startedMs: a.rt.store.Clock().UnixMilli()}
 	if f.slot.RetryCount > a.rt.cfg.AlarmRetries {
 		a.bury(f, fmt.Errorf("%d runs failed or ended with their replica", f.slot.RetryCount))
@@ -117,11 +120,7 @@ func (a *actor) alarmEvent(f *firing) *event {
 
 // claim claims the due alarm under the present lease, which confirms it too.
 func (a *actor) claim() bool {
-	var ids []string
-	for h := range a.givenUp {
-		ids = append(ids, h)
-	}
-	t := a.tenure
+	t, ids := a.tenure, a.rt.givenUpBy(a.class)
 	failpoint.Hit("object.claim.before")
 	err := a.settle(func(p *kv.Plan) { alarm.AddClaim(p, t.Held, ids) })
 	failpoint.Hit("object.claim.after")
