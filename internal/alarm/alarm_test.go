@@ -82,7 +82,12 @@ func (r *rig) slot(id string) Shown {
 // acquire takes the lease of an object.
 func (r *rig) acquire(id string, ttl time.Duration) lease.Held {
 	r.t.Helper()
-	a := lease.Attempt{Class: class, ID: id, Holder: uuid.NewString(), Replica: "here", TTL: ttl, DeadlineMs: 1 << 50}
+	return r.acquireAs(id, "here", ttl)
+}
+
+func (r *rig) acquireAs(id, replica string, ttl time.Duration) lease.Held {
+	r.t.Helper()
+	a := lease.Attempt{Class: class, ID: id, Holder: uuid.NewString(), Replica: replica, TTL: ttl, DeadlineMs: 1 << 50}
 	p := kv.NewPlan()
 	shown, err := a.Add(p)
 	if err != nil {
@@ -476,5 +481,28 @@ func TestQueryPlan(t *testing.T) {
 				t.Errorf("%s\n%s", text, s.SQL)
 			}
 		}
+	}
+}
+
+func TestReleaseAll(t *testing.T) {
+	r := newRig(t, libsqltest.File(t))
+	for n := range 3 {
+		r.object(id(n))
+		r.plan(func(p *kv.Plan) { AddSetIn(p, class, id(n), 0) })
+	}
+	r.take(2, Take{})
+	other := r.acquireAs(id(9), "there", time.Minute)
+	n, err := ReleaseAll(t.Context(), r.store, "here")
+	if err != nil || n != 2 {
+		t.Fatal(n, err)
+	}
+	r.check()
+	for n := range 3 {
+		if s := r.slot(id(n)); !s.Due() || s.Claim != "" || s.RetryCount != 0 {
+			t.Errorf("%d: %+v", n, s)
+		}
+	}
+	if _, ok, err := other.Confirm(t.Context(), r.store); err != nil || !ok {
+		t.Errorf("another replica's lease: %v %v", ok, err)
 	}
 }

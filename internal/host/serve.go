@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/alarm"
 	"github.com/davidwkeith/dwk/internal/backlog"
 	"github.com/davidwkeith/dwk/internal/cache"
 	"github.com/davidwkeith/dwk/internal/clock"
@@ -22,7 +23,6 @@ import (
 	"github.com/davidwkeith/dwk/internal/event"
 	"github.com/davidwkeith/dwk/internal/fleet"
 	"github.com/davidwkeith/dwk/internal/guard"
-	"github.com/davidwkeith/dwk/internal/lease"
 	"github.com/davidwkeith/dwk/internal/metrics"
 	"github.com/davidwkeith/dwk/internal/mode"
 	"github.com/davidwkeith/dwk/internal/object"
@@ -418,7 +418,7 @@ func (r *replica) stop(timeout time.Duration) error {
 	step("leases", func() error {
 		call, cancel := context.WithTimeout(context.Background(), r.cfg.LibSQL.Timeout)
 		defer cancel()
-		n, err := lease.ReleaseAll(call, r.stores.KV, r.id)
+		n, err := alarm.ReleaseAll(call, r.stores.KV, r.id)
 		if n > 0 {
 			r.log.Warn(event.LeaseReleaseLost, event.KeyCount, n)
 		}

@@ -192,18 +192,6 @@ func (h Held) Release(ctx context.Context, s Committer) (ok bool, err error) {
 	return len(v.Results[n].Rows) == 1, nil
 }
 
-// ReleaseAll ends every lease of a replica and returns how many there were.
-func ReleaseAll(ctx context.Context, s Committer, replica string) (int, error) {
-	lo := tuple.MustEncode(Prefix)
-	p := kv.NewPlan()
-	n := p.Add(`DELETE FROM kv WHERE k >= ? AND k < ? AND json_extract(v, '$.replica') = ? RETURNING 1`, lo, tuple.RangeEnd(lo), replica)
-	v, err := s.Commit(ctx, p)
-	if err != nil {
-		return 0, fmt.Errorf("release leases of replica %s: %w", replica, err)
-	}
-	return len(v.Results[n].Rows), nil
-}
-
 // Inspect returns the live lease of one object.
 func Inspect(ctx context.Context, s *kv.Store, class, id string) (Info, bool, error) {
 	return first(Held{Class: class, ID: id}.Confirm(ctx, s))

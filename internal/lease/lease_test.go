@@ -135,18 +135,3 @@ func TestGuards(t *testing.T) {
 		}
 	})
 }
-
-func TestReleaseAllIsOneReplicas(t *testing.T) {
-	each(t, func(t *testing.T, s *kv.Store, _ *libsql.DB) {
-		attempt(t, s, lease.Attempt{Holder: "h1", Replica: "a"})
-		if n, err := lease.ReleaseAll(t.Context(), s, "b"); n != 0 || err != nil {
-			t.Fatalf("%d %v", n, err)
-		}
-		if n, err := lease.ReleaseAll(t.Context(), s, "a"); n != 1 || err != nil {
-			t.Fatalf("%d %v", n, err)
-		}
-		if _, ok, err := lease.Inspect(t.Context(), s, "C", "0a"); ok || err != nil {
-			t.Fatalf("%v %v", ok, err)
-		}
-	})
-}
