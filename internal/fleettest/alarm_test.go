@@ -311,3 +311,33 @@ func TestAlarmsOfAnOlderHost(t *testing.T) {
 		t.Errorf("the alarm without a log: %+v", got)
 	}
 }
+
+// Many alarms that are due at the same moment are run by one replica.
+func TestAlarmsDueAtOnce(t *testing.T) {
+	Each(t, func(t *testing.T, kind Kind) {
+		f := New(t, kind)
+		r := f.Start()
+		list := names("a", Long(1000, 100))
+		due := time.Now().Add(time.Duration(Long(10, 2)) * time.Second)
+		work := make(chan string)
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for name := range work {
+					r.setAlarm(name, time.Until(due))
+				}
+			})
+		}
+		for _, name := range list {
+			work <- name
+		}
+		close(work)
+		wg.Wait()
+		var all []alarm
+		for _, name := range list {
+			all = append(all, r.fired(name))
+		}
+		late := lateness(all)
+		t.Logf("%d alarms due at once: median %v late, last %v", len(late), late[len(late)/2], late[len(late)-1])
+	})
+}
