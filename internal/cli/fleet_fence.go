@@ -3,10 +3,12 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/davidwkeith/dwk/internal/fleet"
+	"github.com/davidwkeith/dwk/internal/host"
 	"github.com/davidwkeith/dwk/internal/mode"
 	"github.com/davidwkeith/dwk/internal/term"
 )
@@ -57,12 +59,14 @@ func runFleetFence(ctx context.Context, e *env, o fleetFenceOptions) error {
 	}
 	defer s.Close()
 	st, err := fleet.Look(call, s.KV)
-	if err == nil {
+	if err == nil && !st.New() {
 		err = mode.Check(st.Mode, st.Store)
 	}
 	switch {
 	case err != nil:
 		return err
+	case st.New():
+		return fmt.Errorf("%w (%s)", host.ErrNoStore, s.DB)
 	case len(st.Replicas) > 0 && !o.force:
 		return withHint(fleet.ErrInUse, "%d replicas are registered: stop them, and wait with: dwk fleet wait --none; --force fences them as well", len(st.Replicas))
 	case o.dryRun:

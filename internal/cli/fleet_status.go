@@ -145,7 +145,9 @@ func showStatus(t *term.Term, st fleet.Status) error {
 		fmt.Fprintln(t.Out)
 	}
 	tb := term.NewTable()
-	tb.Row("store set", fmt.Sprintf("%s, mode %s", st.Store.ID, st.Mode))
+	if !st.New() {
+		tb.Row("store set", fmt.Sprintf("%s, mode %s", st.Store.ID, st.Mode))
+	}
 	leases := fmt.Sprint(st.Leases)
 	if st.LeftOver > 0 {
 		leases += fmt.Sprintf(", %d of replicas that are gone", st.LeftOver)

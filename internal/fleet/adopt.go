@@ -143,7 +143,7 @@ var ErrNothingToAdopt = errors.New("there is nothing to adopt")
 // host, of which nothing runs any more.
 func (v Survey) Adoptable() error {
 	switch {
-	case v.Mode == "" && v.Store.ID == "":
+	case v.New():
 		return fmt.Errorf("%w: the store set is new, the first dwk serve claims it", ErrNothingToAdopt)
 	case mode.Check(v.Mode, v.Store) == nil:
 		return ErrNothingToAdopt

@@ -85,6 +85,9 @@ func number(r libsql.Result, column int) int64 {
 	return n
 }
 
+// New reports whether no replica has claimed the store set yet.
+func (s Status) New() bool { return s.Mode == "" && s.Store.ID == "" }
+
 // Ready returns the replicas that are ready, of one version unless it is empty.
 func (s Status) Ready(version string) (n int) {
 	for _, r := range s.Replicas {

@@ -116,6 +116,13 @@ func TestStatusBacklogs(t *testing.T) {
 
 func TestVerdictOfAnotherMode(t *testing.T) {
 	eachRig(t, func(t *testing.T, r *rig) {
+		for _, key := range []tuple.Key{mode.ModeKey, mode.StoreKey} {
+			if err := r.store.Delete(t.Context(), key); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.wantVerdict(false, "the store set is new")
+		r.set(mode.StoreKey, mode.Store{ID: "x", Layout: mode.Layout}, 0)
 		r.set(mode.ModeKey, "central", 0)
 		r.wantVerdict(false, "older host")
 		r.set(mode.ModeKey, mode.Marker, 0)

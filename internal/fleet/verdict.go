@@ -11,6 +11,9 @@ import (
 // Verdict says in one line whether the fleet is all right, and if not, what is
 // wrong. Dead letters are told of and no fault.
 func (s Status) Verdict() (ok bool, text string) {
+	if s.New() {
+		return false, "the store set is new: no replica has claimed it"
+	}
 	if err := mode.Check(s.Mode, s.Store); err != nil {
 		return false, strings.TrimPrefix(err.Error(), mode.ErrRefused.Error()+": ")
 	}
