@@ -199,6 +199,11 @@ func TestSet(t *testing.T) {
 		if s := r.slot(id(1)); !s.Due() {
 			t.Errorf("now: %+v", s)
 		}
+		r.plan(func(p *kv.Plan) { AddAgain(p, class, id(1), 5) })
+		r.check()
+		if s := r.slot(id(1)); !s.Due() || s.Asked() != 5 || s.EpochMs < s.NowMs-60000 || s.RetryCount != 0 || s.Claim != "" {
+			t.Errorf("again: %+v", s)
+		}
 		r.plan(func(p *kv.Plan) { AddClear(p, class, id(1)) })
 		r.check()
 		if s := r.slot(id(1)); s.Set {
@@ -219,6 +224,7 @@ func TestRefusedPlanChangesNothing(t *testing.T) {
 	AddClaim(p, h, nil)
 	AddSet(p, class, id(1), time.UnixMilli(1700000000000))
 	AddSetIn(p, class, id(1), time.Hour)
+	AddAgain(p, class, id(1), 5)
 	AddFollow(p, h)
 	AddRetry(p, h, time.Second)
 	AddHandBack(p, h, 0)

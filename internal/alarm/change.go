@@ -34,6 +34,12 @@ func AddSetIn(p *kv.Plan, class, id string, d time.Duration) {
 	addSlot(p, class, id, `json_object('epochMs', min(`+kv.Now+` + ?, 4398046511103), 'retryCount', 0, 'was', 0)`, max(0, d.Milliseconds()))
 }
 
+// AddAgain adds to a plan that an alarm is due now, as if it had not been run
+// yet. asked is the time that it was asked for.
+func AddAgain(p *kv.Plan, class, id string, asked int64) {
+	addSlot(p, class, id, `json_object('epochMs', `+kv.Now+`, 'retryCount', 0, 'due', ?, 'was', 0)`, asked)
+}
+
 func addSlot(p *kv.Plan, class, id, value string, arg any) {
 	p.Stamped()
 	p.Add(`INSERT INTO kv(k, v, ver, expires_at) SELECT ?, `+value+`, seq, NULL FROM kv_meta WHERE id = 0 AND ok = 1

@@ -1,6 +1,8 @@
 package audit
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -205,5 +207,23 @@ func TestSecondLook(t *testing.T) {
 	f.must(look.flush(t.Context()))
 	if len(found) > 0 {
 		t.Errorf("%+v", found)
+	}
+}
+
+// TestOtherFaultAtSecondLook: only the same fault of the same thing is reported.
+func TestOtherFaultAtSecondLook(t *testing.T) {
+	a := &auditor{Options: Options{Settle: time.Nanosecond}, sum: &Summary{Counts: map[string]int64{}}}
+	var reported []string
+	a.report = &reporter{emit: func(x Finding) error { reported = append(reported, x.Message); return nil }, sum: a.sum}
+	first := true
+	look := twice[int]{a: a, look: func(_ context.Context, things []int) ([][]Finding, error) {
+		defer func() { first = false }()
+		if first {
+			return [][]Finding{nil, {{Check: "x", Message: "a", same: "1"}, {Check: "y", Message: "b"}, {Check: "z", Message: "c", ID: "0a"}}}, nil
+		}
+		return [][]Finding{{{Check: "x", Message: "a", same: "2"}, {Check: "y", Message: "b, later"}, {Check: "z", Message: "c", ID: "0b"}, {Check: "w"}}}, nil
+	}}
+	if err := errors.Join(look.first(t.Context(), []int{1, 2}), look.flush(t.Context())); err != nil || len(reported) != 1 || reported[0] != "b, later" {
+		t.Errorf("%v %q", err, reported)
 	}
 }
