@@ -3,6 +3,8 @@
 package dwk
 
 import (
+	_ "time/tzdata" // schedules have zones, and small systems have no zone files
+
 	"github.com/davidwkeith/dwk/durable"
 	"github.com/davidwkeith/dwk/internal/cli"
 )

@@ -56,6 +56,7 @@ var layers = [][]string{
 		"internal/mode",
 		"internal/object/objlog",
 		"internal/queue",
+		"internal/cron",
 		"internal/backlog",
 	},
 	{
@@ -92,6 +93,7 @@ var only = map[string][]string{
 	"modernc.org/": {"internal/sqlite", "internal/sqldb"},
 	"github.com/tursodatabase/libsql-client-go": {"internal/sqldb"},
 	"github.com/minio/minio-go":                 {},
+	"github.com/netresearch/go-cron":            {"internal/cron"},
 	"github.com/spf13/cobra":                    {"internal/cli"},
 	"github.com/spf13/viper":                    {"internal/config"},
 	"github.com/charmbracelet/lipgloss":         {"internal/term"},
