@@ -25,6 +25,8 @@ type tenure struct {
 	cancel context.CancelCauseFunc
 	ended  chan struct{}
 	once   sync.Once
+	// renewal begins the renewal, which loops counts from the start.
+	renewal *time.Timer
 
 	mu sync.Mutex
 	// trusted is how long the lease is used without asking again, by this
@@ -49,7 +51,8 @@ func newTenure(a *actor, info lease.Info, sent time.Time) *tenure {
 	}
 	t.ctx, t.cancel = context.WithCancelCause(a.rt.ctx)
 	t.saw(info, sent, true)
-	a.rt.loops.Go(t.renew)
+	a.rt.loops.Add(1)
+	t.renewal = time.AfterFunc(t.untilRenewal(0), t.renew) // most leases end before
 	return t
 }
 
@@ -158,10 +161,35 @@ func (t *tenure) extend(ctx context.Context) (lease.Info, bool, error) {
 }
 
 // end stops the renewal. It may be repeated.
-func (t *tenure) end() { t.once.Do(func() { close(t.ended) }) }
+func (t *tenure) end() {
+	t.once.Do(func() {
+		close(t.ended)
+		if t.renewal.Stop() {
+			t.a.rt.loops.Done()
+		}
+	})
+}
 
-// renew extends the lease at a third of its TTL, repeated while it is trusted.
+// untilRenewal returns how long the next look at the lease may wait: not less
+// than retry, and not longer than the lease is trusted.
+func (t *tenure) untilRenewal(retry time.Duration) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	next := t.a.rt.cfg.LeaseTTL/3 - clock.Since(t.extended)
+	return min(max(next, retry), t.trusted.Sub(clock.Now()))
+}
+
+// left returns how long the lease is trusted still.
+func (t *tenure) left() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.trusted.Sub(clock.Now())
+}
+
+// renew extends the lease, from a third of its TTL on, repeated while it is
+// trusted.
 func (t *tenure) renew() {
+	defer t.a.rt.loops.Done()
 	ttl := t.a.rt.cfg.LeaseTTL
 	ctx, cancel := context.WithCancel(t.ctx)
 	defer cancel()
@@ -169,16 +197,12 @@ func (t *tenure) renew() {
 	defer stop()
 	retry := time.Duration(0)
 	for {
-		t.mu.Lock()
-		next := ttl/3 - clock.Since(t.extended)
-		left := t.trusted.Sub(clock.Now())
-		t.mu.Unlock()
-		if left <= 0 {
+		if t.left() <= 0 {
 			t.a.rt.log.LogAttrs(ctx, slog.LevelWarn, events.LeaseExpired, slog.String(events.KeyClass, t.Class), slog.String(events.KeyObject, t.ID))
 			t.lose()
 			return
 		}
-		timer := time.NewTimer(min(max(next, retry), left))
+		timer := time.NewTimer(t.untilRenewal(retry))
 		select {
 		case <-t.ended:
 			timer.Stop()
@@ -191,7 +215,7 @@ func (t *tenure) renew() {
 		if !t.dueToExtend() {
 			continue
 		}
-		call, done := context.WithTimeout(ctx, max(min(left, ttl/2), time.Millisecond))
+		call, done := context.WithTimeout(ctx, max(min(t.left(), ttl/2), time.Millisecond))
 		sent := clock.Now()
 		info, ok, err := t.extend(call)
 		done()

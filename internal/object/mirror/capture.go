@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -112,15 +111,9 @@ func (m *Mirror) committed() (int, error) {
 // unchanged makes sure that the WAL is the file that is being read and that it
 // was not started anew.
 func (m *Mirror) unchanged() error {
-	ours, err := m.wal.Stat()
-	if err != nil {
+	if there, err := linked(m.wal); err != nil {
 		return err
-	}
-	theirs, err := os.Stat(m.path + "-wal")
-	if err != nil {
-		return err
-	}
-	if !os.SameFile(ours, theirs) {
+	} else if !there {
 		return errors.New("the WAL was replaced")
 	}
 	if m.end.frames > 0 {

@@ -11,13 +11,10 @@ func (m *Mirror) Intact() bool {
 	if m.pages == 0 && m.conn == nil {
 		return true
 	}
+	if m.conn != nil {
+		there, err := linked(m.db)
+		return err == nil && there
+	}
 	st, err := os.Stat(m.path)
-	if err != nil {
-		return false
-	}
-	if m.conn == nil {
-		return st.Size() == int64(m.pages)*int64(m.pageSize)
-	}
-	mine, err := m.db.Stat()
-	return err == nil && os.SameFile(st, mine)
+	return err == nil && st.Size() == int64(m.pages)*int64(m.pageSize)
 }
