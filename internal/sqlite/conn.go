@@ -15,7 +15,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"unsafe"
 
 	"modernc.org/libc"
@@ -29,8 +28,6 @@ const watchInterval = 1000
 
 // outSize is the memory that SQLite writes results to: two pointers.
 const outSize = 16
-
-var patch = sync.OnceFunc(lib.PatchIssue199) // page size on linux/arm64
 
 // A Conn is one connection to a database file.
 type Conn struct {
@@ -56,7 +53,7 @@ func Open(path string) (*Conn, error) { return openFlags(path, lib.SQLITE_OPEN_C
 func OpenExisting(path string) (*Conn, error) { return openFlags(path, 0) }
 
 func openFlags(path string, flags int32) (*Conn, error) {
-	patch()
+	setUp()
 	if i := strings.IndexByte(path, 0); i >= 0 {
 		return nil, &Error{Code: lib.SQLITE_CANTOPEN, Message: "the path holds a zero byte", Offset: -1}
 	}
