@@ -50,6 +50,7 @@ var layers = [][]string{
 		"internal/bucket/dir",
 		"apps",
 		"internal/sqldb",
+		"internal/bucket/s3",
 	},
 	{
 		"internal/lease",
@@ -92,7 +93,7 @@ var testOnly = []string{"internal/archtest", "internal/fleettest", "internal/lib
 var only = map[string][]string{
 	"modernc.org/": {"internal/sqlite", "internal/sqldb"},
 	"github.com/tursodatabase/libsql-client-go": {"internal/sqldb"},
-	"github.com/minio/minio-go":                 {},
+	"github.com/minio/minio-go":                 {"internal/bucket/s3"},
 	"github.com/netresearch/go-cron":            {"internal/cron"},
 	"github.com/spf13/cobra":                    {"internal/cli"},
 	"github.com/spf13/viper":                    {"internal/config"},

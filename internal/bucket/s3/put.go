@@ -1,0 +1,204 @@
+package s3
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+
+	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/bucket"
+	"github.com/davidwkeith/dwk/internal/clock"
+)
+
+const (
+	// partSize is what a put holds of its body, in bytes. A body has at most
+	// maxParts of them, some 80 GB.
+	partSize = 8 << 20
+	maxParts = 10_000
+	// maxSingle bounds a body that is sent by one request.
+	maxSingle = 5 << 30
+	// abortTimeout bounds the end of an upload that failed.
+	abortTimeout = 10 * time.Second
+	// leftoverAge is how old an upload is that nobody goes on with.
+	leftoverAge = 24 * time.Hour
+)
+
+// Put implements [durable.Bucket]. A body that fits into a part is one request.
+// A larger one is several, unless it must be new: the condition is sure to be
+// kept for one request only, so that such a body goes to a file first.
+func (b *Bucket) Put(ctx context.Context, key string, body io.Reader, opts durable.PutOptions) (durable.ObjectInfo, error) {
+	opts, err := bucket.CheckPut(key, opts)
+	if err != nil {
+		return durable.ObjectInfo{}, err
+	}
+	var first bytes.Buffer
+	if _, err := io.Copy(&first, io.LimitReader(&source{ctx, body}, int64(b.partSize)+1)); err != nil {
+		return durable.ObjectInfo{}, fmt.Errorf("put %q: %w", key, err)
+	}
+	info := durable.ObjectInfo{Key: key, ContentType: opts.ContentType, Metadata: opts.Metadata}
+	switch {
+	case first.Len() <= b.partSize:
+		sum := sha256.Sum256(first.Bytes())
+		info.Size = int64(first.Len())
+		info.ETag, err = b.single(ctx, key, bytes.NewReader(first.Bytes()), info.Size, sum[:], opts)
+	case opts.IfAbsent:
+		info.Size, info.ETag, err = b.spooled(ctx, key, io.MultiReader(&first, &source{ctx, body}), opts)
+	default:
+		info.Size, info.ETag, err = b.parts(ctx, key, io.MultiReader(&first, &source{ctx, body}), opts)
+	}
+	if err != nil {
+		return durable.ObjectInfo{}, err
+	}
+	return info, nil
+}
+
+// A source is the caller's body until ctx ends.
+type source struct {
+	ctx  context.Context
+	body io.Reader
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	if s.ctx.Err() != nil {
+		return 0, context.Cause(s.ctx)
+	}
+	return s.body.Read(p)
+}
+
+// single sends a body by one request. It is repeated when that changes nothing:
+// a conditional one only if it was refused.
+func (b *Bucket) single(ctx context.Context, key string, body io.ReadSeeker, size int64, sum []byte, opts durable.PutOptions) (etag string, err error) {
+	o := putOptions(opts)
+	o.DisableContentSha256 = true // the checksum is that of sum, not of chunks
+	err = bucket.Repeat(ctx, func(err error) bool {
+		return errors.Is(err, durable.ErrUnavailable) || errors.Is(err, durable.ErrUnknownOutcome) && !opts.IfAbsent
+	}, func() error {
+		if _, err := body.Seek(0, io.SeekStart); err != nil {
+			return fmt.Errorf("put %q: %w", key, err)
+		}
+		up, err := b.core.PutObject(ctx, b.name, b.prefix+key, io.LimitReader(body, size), size, "", hex.EncodeToString(sum), o)
+		if err != nil {
+			return failure("put", key, err, true)
+		}
+		etag = up.ETag
+		return nil
+	})
+	return etag, err
+}
+
+// spooled keeps a body in a file to send it by one request.
+func (b *Bucket) spooled(ctx context.Context, key string, body io.Reader, opts durable.PutOptions) (size int64, etag string, err error) {
+	if _, err := b.Head(ctx, key); err == nil { // a whole body would be read for nothing
+		return 0, "", fmt.Errorf("put %q: %w", key, durable.ErrPrecondition)
+	}
+	file, err := os.CreateTemp(b.tempDir, "dwk-put-*")
+	if err != nil {
+		return 0, "", fmt.Errorf("put %q: %w", key, err)
+	}
+	defer file.Close()
+	if err := os.Remove(file.Name()); err != nil {
+		return 0, "", fmt.Errorf("put %q: %w", key, err)
+	}
+	hash := sha256.New()
+	size, err = io.Copy(io.MultiWriter(file, hash), io.LimitReader(body, maxSingle+1))
+	if err == nil && size > maxSingle {
+		err = fmt.Errorf("%w: a body that must be new is at most %d bytes", durable.ErrTooLarge, int64(maxSingle))
+	}
+	if err != nil {
+		return 0, "", fmt.Errorf("put %q: %w", key, err)
+	}
+	etag, err = b.single(ctx, key, file, size, hash.Sum(nil), opts)
+	return size, etag, err
+}
+
+// parts sends a body in parts, which become visible together.
+func (b *Bucket) parts(ctx context.Context, key string, body io.Reader, opts durable.PutOptions) (size int64, etag string, err error) {
+	full := b.prefix + key
+	var id string
+	if err := bucket.Repeat(ctx, unavailable, func() (err error) {
+		if id, err = b.core.NewMultipartUpload(ctx, b.name, full, putOptions(opts)); err != nil {
+			return failure("put", key, err, false)
+		}
+		return nil
+	}); err != nil {
+		return 0, "", err
+	}
+	done := false
+	defer func() {
+		if !done {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
+			defer cancel()
+			b.core.AbortMultipartUpload(ctx, b.name, full, id) //nolint:errcheck // Sweep will
+		}
+	}()
+	var list []minio.CompletePart
+	buf := make([]byte, b.partSize)
+	for end := false; !end; {
+		n, err := io.ReadFull(body, buf)
+		end = errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+		if err != nil && !end {
+			return 0, "", fmt.Errorf("put %q: %w", key, err)
+		}
+		if n == 0 {
+			break
+		}
+		if len(list) == maxParts {
+			return 0, "", fmt.Errorf("put %q: %w: over %d bytes", key, durable.ErrTooLarge, maxParts*int64(b.partSize))
+		}
+		part, err := b.part(ctx, key, id, len(list)+1, buf[:n])
+		if err != nil {
+			return 0, "", err
+		}
+		list, size = append(list, part), size+int64(n)
+	}
+	up, err := b.core.CompleteMultipartUpload(ctx, b.name, full, id, list, minio.PutObjectOptions{})
+	if err != nil {
+		err = failure("put", key, err, true)
+		done = errors.Is(err, durable.ErrUnknownOutcome)
+		return 0, "", err
+	}
+	done = true
+	return size, up.ETag, nil
+}
+
+func (b *Bucket) part(ctx context.Context, key, id string, n int, body []byte) (part minio.CompletePart, err error) {
+	sum := sha256.Sum256(body)
+	err = bucket.Repeat(ctx, unavailable, func() error {
+		p, err := b.core.PutObjectPart(ctx, b.name, b.prefix+key, id, n, bytes.NewReader(body), int64(len(body)), minio.PutObjectPartOptions{Sha256Hex: hex.EncodeToString(sum[:]), DisableContentSha256: true})
+		if err != nil {
+			return failure("put", key, err, false) // nothing is visible yet
+		}
+		part = minio.CompletePart{PartNumber: n, ETag: p.ETag}
+		return nil
+	})
+	return part, err
+}
+
+func unavailable(err error) bool { return errors.Is(err, durable.ErrUnavailable) }
+
+// Sweep ends uploads that began a day ago and were not ended, as a crash leaves
+// them, and returns their number. Such parts take space and are not listed.
+func (b *Bucket) Sweep(ctx context.Context) (removed int, err error) {
+	res, err := b.core.ListMultipartUploads(ctx, b.name, b.prefix, "", "", "", 1000)
+	if err != nil {
+		return 0, failure("sweep", b.prefix, err, false)
+	}
+	for _, u := range res.Uploads {
+		if clock.Now().Sub(u.Initiated) < leftoverAge {
+			continue
+		}
+		if err := b.core.AbortMultipartUpload(ctx, b.name, u.Key, u.UploadID); err != nil {
+			return removed, failure("sweep", u.Key, err, false)
+		}
+		removed++
+	}
+	return removed, nil
+}

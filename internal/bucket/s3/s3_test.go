@@ -1,0 +1,60 @@
+package s3
+
+import (
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
+	"go.uber.org/goleak"
+
+	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/bucket"
+	"github.com/davidwkeith/dwk/internal/bucket/buckettest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func keys() (access, secret string, err error) { return "AKID", "secret", nil }
+
+// fake is an S3 server in memory with one bucket, and its URL.
+func fake(t *testing.T) string {
+	t.Helper()
+	backend := s3mem.New()
+	if err := backend.CreateBucket("things"); err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(gofakes3.New(backend, gofakes3.WithLogger(gofakes3.DiscardLog()), gofakes3.WithMetadataSizeLimit(0)).Server())
+	t.Cleanup(s.Close)
+	return s.URL + "/things"
+}
+
+func open(t *testing.T, cfg Config) *Bucket {
+	t.Helper()
+	if cfg.Keys == nil {
+		cfg.Keys = keys
+	}
+	if cfg.TempDir == "" {
+		cfg.TempDir = t.TempDir()
+	}
+	b, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// TestSuite runs the suite against a server in this process, but for what that
+// server does wrong: it keeps metadata of the body before, finds delimiters at
+// the wrong places, and holds all bodies in this process's memory.
+func TestSuite(t *testing.T) {
+	buckettest.Run(t, func(t *testing.T) durable.Bucket {
+		return bucket.Retry(open(t, Config{URL: fake(t), Region: "us-east-1", PathStyle: "true", Timeout: time.Minute}))
+	}, "Overwrite", "List", "ListLimit", "Large")
+}
