@@ -24,7 +24,8 @@ func newProbe(e *env) *cobra.Command {
 		Long: `Check the stores by using them: write, read, compare-and-set and delete an entry
 of the coordination store; take the lease of a sentinel object, commit to its
 log, rebuild it from there and delete it; read the mode marker; compare clocks;
-write and read back a table of each SQL binding, and have a batch fail in it.
+write and read back a table of each SQL binding, and have a batch fail in it;
+put, read, list and delete bodies in the object store and each bucket.
 serve makes the same checks when it starts.
 
 Shown are, for each check, how many round trips it takes and the median and
@@ -34,7 +35,7 @@ is interrupted. In a new store set the empty tables are created, as serve would.
 Exits 1 when something is wrong, 5 when all that is wrong is that a store could
 not be reached.
 
-Names for --only: ` + strings.Join(probe.Names(), ", ") + `, and sql:NAME for one binding.`,
+Names for --only: ` + strings.Join(probe.Names(), ", ") + `, and sql:NAME or bucket:NAME for one binding.`,
 		Example: `  dwk probe
   dwk probe --repeat 20 --budget 10ms
   dwk probe --only clock -o json`,
@@ -75,7 +76,12 @@ func runProbe(ctx context.Context, e *env, o probe.Options) error {
 		return err
 	}
 	defer databases.Close()
-	results, err := probe.Run(ctx, probe.Target{DB: s.DB, KV: s.KV, Databases: databases.Targets(cfg)}, o)
+	buckets, err := host.OpenBuckets(cfg)
+	if err != nil {
+		return err
+	}
+	defer buckets.Close()
+	results, err := probe.Run(ctx, probe.Target{DB: s.DB, KV: s.KV, Databases: databases.Targets(cfg), Buckets: buckets.Targets(cfg)}, o)
 	if err != nil {
 		return err
 	}

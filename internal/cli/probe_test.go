@@ -23,11 +23,11 @@ func TestProbe(t *testing.T) {
 		f.json(&before, "kv", "list")
 		var got []probeOut
 		f.json(&got, "probe", "--repeat", "2", "--budget", "1m")
-		if len(got) != 15 {
+		if len(got) != 31 {
 			t.Fatalf("%d results", len(got))
 		}
 		for _, r := range got {
-			if !r.OK || r.P50 == nil || r.P95 == nil || r.Trips < 1 || (r.Address != f.stores.DB.String()) != (r.Store == "sql:LAB_DB") {
+			if !r.OK || r.P50 == nil || r.P95 == nil || r.Trips < 1 || (r.Address != f.stores.DB.String()) != strings.Contains("sql:LAB_DB object-store bucket:LAB_FILES", r.Store) {
 				t.Errorf("%+v", r)
 			}
 		}

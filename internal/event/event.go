@@ -66,6 +66,8 @@ const (
 
 	ConfigWarning = "config.warning"
 
+	BucketSweepFailed = "bucket.sweep.failed"
+
 	SecretChanged = "secret.changed"
 	SecretFailed  = "secret.failed"
 )

@@ -9,18 +9,109 @@ import (
 	"io"
 
 	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/bucket"
 	"github.com/davidwkeith/dwk/internal/bucket/dir"
+	"github.com/davidwkeith/dwk/internal/bucket/s3"
 	"github.com/davidwkeith/dwk/internal/config"
 	"github.com/davidwkeith/dwk/internal/mode"
+	"github.com/davidwkeith/dwk/internal/probe"
 )
 
-// openBucket opens the bucket at a URL of the configuration.
-func openBucket(url string) (*dir.Bucket, error) {
-	path, err := config.FilePath(url)
-	if err != nil {
-		return nil, fmt.Errorf("object store %s: only file:DIR is %w", url, durable.ErrUnsupported)
+// A Bucket is an opened bucket of the configuration, which must be closed.
+type Bucket struct {
+	durable.Bucket
+	store interface {
+		Sweep(ctx context.Context) (removed int, err error)
+		io.Closer
 	}
-	return dir.Open(path)
+}
+
+// Sweep removes what crashes have left.
+func (b *Bucket) Sweep(ctx context.Context) (removed int, err error) { return b.store.Sweep(ctx) }
+
+// Close closes the bucket. Bodies that are open stay readable.
+func (b *Bucket) Close() error { return b.store.Close() }
+
+// openBucket opens the bucket at a URL of the configuration, without touching
+// the network.
+func openBucket(cfg *config.Config, url string) (*Bucket, error) {
+	if path, err := config.FilePath(url); err == nil {
+		b, err := dir.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		return &Bucket{b, b}, nil
+	}
+	c := cfg.ObjectStore
+	b, err := s3.Open(s3.Config{
+		URL: url, Region: c.Region, PathStyle: c.PathStyle, CA: c.CA, Timeout: c.Timeout,
+		Keys: func() (access, secret string, err error) {
+			a, errA := c.AccessKey.Reread()
+			s, errS := c.SecretKey.Reread()
+			return a.Reveal(), s.Reveal(), errors.Join(errA, errS)
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Bucket{bucket.Retry(b), b}, nil
+}
+
+// OpenBucket opens a bucket binding of a configuration, without touching the
+// network.
+func OpenBucket(cfg *config.Config, name string) (*Bucket, error) {
+	url, ok := cfg.BucketURL(name)
+	if !ok {
+		return nil, fmt.Errorf("there is no bucket %q in the configuration", name)
+	}
+	b, err := openBucket(cfg, url)
+	if err != nil {
+		return nil, fmt.Errorf("bucket %s: %w", name, err)
+	}
+	return b, nil
+}
+
+// Buckets are the opened object store and bucket bindings of a configuration.
+type Buckets struct {
+	Files  *Bucket // the object store
+	ByName map[string]*Bucket
+}
+
+// OpenBuckets opens all of them. They must be closed.
+func OpenBuckets(cfg *config.Config) (*Buckets, error) {
+	all := &Buckets{ByName: map[string]*Bucket{}}
+	var err error
+	if all.Files, err = openBucket(cfg, cfg.ObjectStoreURLOrDefault()); err != nil {
+		return nil, err
+	}
+	for _, c := range cfg.Buckets {
+		b, err := OpenBucket(cfg, c.Name)
+		if err != nil {
+			return nil, errors.Join(err, all.Close())
+		}
+		all.ByName[c.Name] = b
+	}
+	return all, nil
+}
+
+// Close closes all of them.
+func (all *Buckets) Close() error {
+	errs := []error{all.Files.Close()}
+	for _, b := range all.ByName {
+		errs = append(errs, b.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Targets returns what is probed of them, in the order of the configuration.
+func (all *Buckets) Targets(cfg *config.Config) []probe.Bucket {
+	// The host's own keys are below dwk/.
+	out := []probe.Bucket{{Store: probe.ObjectStore, Bucket: bucket.Prefixed(all.Files, "dwk"), Address: cfg.ObjectStoreURLOrDefault()}}
+	for _, c := range cfg.Buckets {
+		url, _ := cfg.BucketURL(c.Name)
+		out = append(out, probe.Bucket{Store: probe.BucketStore(c.Name), Bucket: all.ByName[c.Name], Address: url})
+	}
+	return out
 }
 
 // markerKey is where a bucket says whose it is.

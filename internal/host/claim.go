@@ -12,7 +12,7 @@ import (
 // ObjectStoreOwner reads which store set has claimed the object store, and the
 // primary that it named; both are empty when none has.
 func (s *Stores) ObjectStoreOwner(ctx context.Context) (storeID, primary string, err error) {
-	b, err := openBucket(s.Config.ObjectStoreURLOrDefault())
+	b, err := openBucket(s.Config, s.Config.ObjectStoreURLOrDefault())
 	if err != nil {
 		return "", "", err
 	}
@@ -25,7 +25,7 @@ func (s *Stores) ObjectStoreOwner(ctx context.Context) (storeID, primary string,
 
 // ClaimObjectStore makes the object store that of a store set, whoever had it.
 func (s *Stores) ClaimObjectStore(ctx context.Context, storeID string) error {
-	b, err := openBucket(s.Config.ObjectStoreURLOrDefault())
+	b, err := openBucket(s.Config, s.Config.ObjectStoreURLOrDefault())
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func (e *env) Database(name string) durable.Database {
 
 // Bucket implements durable.Env.
 func (e *env) Bucket(name string) durable.Bucket {
-	if b := e.r.buckets[name]; b != nil && slices.Contains(e.app.Requires.Buckets, name) {
+	if b := e.r.buckets.ByName[name]; b != nil && slices.Contains(e.app.Requires.Buckets, name) {
 		return b
 	}
 	panic(e.missing("bucket", name))

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/config"
 	"github.com/davidwkeith/dwk/internal/mode"
 	"github.com/davidwkeith/dwk/internal/object/keeper"
 )
@@ -16,18 +17,19 @@ import (
 // opened at the first use, and refused unless a replica of this store set has
 // claimed it. So a command that needs none of them works without it.
 type Files struct {
+	cfg          *config.Config
 	url, storeID string
 
 	mu     sync.Mutex
 	blobs  keeper.Blobs
-	bucket io.Closer
+	bucket *Bucket
 }
 
 var _ keeper.Blobs = (*Files)(nil)
 
 // Files returns the files of the store set with this id. They must be closed.
 func (s *Stores) Files(storeID string) *Files {
-	return &Files{url: s.Config.ObjectStoreURLOrDefault(), storeID: storeID}
+	return &Files{cfg: s.Config, url: s.Config.ObjectStoreURLOrDefault(), storeID: storeID}
 }
 
 func (f *Files) open(ctx context.Context) (keeper.Blobs, error) {
@@ -36,7 +38,7 @@ func (f *Files) open(ctx context.Context) (keeper.Blobs, error) {
 	if f.blobs != nil {
 		return f.blobs, nil
 	}
-	b, err := openBucket(f.url)
+	b, err := openBucket(f.cfg, f.url)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +52,7 @@ func (f *Files) open(ctx context.Context) (keeper.Blobs, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("object store %s: %w", f.url, err), b.Close())
 	}
-	f.blobs, f.bucket = blobs{b}, b
+	f.blobs, f.bucket = keeper.InBucket(b), b
 	return f.blobs, nil
 }
 
@@ -99,4 +101,14 @@ func (f *Files) List(ctx context.Context, prefix, cursor string) (refs []string,
 		return nil, "", err
 	}
 	return b.List(ctx, prefix, cursor)
+}
+
+// Size returns the size of a file in bytes, or fails with
+// [durable.ErrNotFound].
+func (f *Files) Size(ctx context.Context, ref string) (int64, error) {
+	if _, err := f.open(ctx); err != nil {
+		return 0, err
+	}
+	info, err := f.bucket.Head(ctx, ref)
+	return info.Size, err
 }

@@ -11,7 +11,9 @@ import (
 
 // probe runs the checks of the stores before the replica serves.
 func (r *replica) probe(ctx context.Context) error {
-	results, err := probe.Run(ctx, probe.Target{DB: r.stores.DB, KV: r.stores.KV, Databases: r.databases.Targets(r.cfg)}, probe.Options{})
+	results, err := probe.Run(ctx, probe.Target{
+		DB: r.stores.DB, KV: r.stores.KV, Databases: r.databases.Targets(r.cfg), Buckets: r.buckets.Targets(r.cfg),
+	}, probe.Options{Quick: true})
 	if err != nil {
 		return fmt.Errorf("probe the stores: %w", err)
 	}

@@ -38,7 +38,7 @@ func (r *replica) missing(app durable.App) (missing []string) {
 		}
 	}
 	lacks("SQL database", q.Databases, func(name string) bool { return r.databases[name] != nil })
-	lacks("bucket", q.Buckets, func(name string) bool { return r.buckets[name] != nil })
+	lacks("bucket", q.Buckets, func(name string) bool { return r.buckets.ByName[name] != nil })
 	lacks("queue", usedQueues(app), func(name string) bool { _, ok := r.queue(name); return ok })
 	lacks("cache", q.Caches, func(name string) bool { return r.caches[name] != nil })
 	for _, name := range q.Secrets {

@@ -77,8 +77,7 @@ type replica struct {
 	metrics *metrics.Metrics
 
 	stores        *Stores
-	files         durable.Bucket            // the object store
-	buckets       map[string]durable.Bucket // the bindings
+	buckets       *Buckets
 	databases     Databases
 	caches        map[string]*cache.Cache
 	secrets       *secrets
@@ -161,42 +160,34 @@ func (r *replica) openStores(ctx context.Context) error {
 		return err
 	}
 	r.undo = append(r.undo, r.databases.Close)
+	if r.buckets, err = OpenBuckets(r.cfg); err != nil {
+		return err
+	}
+	r.undo = append(r.undo, r.buckets.Close)
 	call, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	store, err := r.stores.Init(call)
 	if err != nil {
 		return fmt.Errorf("coordination store %s cannot be used: %w", r.stores.DB, err)
 	}
+	r.storeID = store.ID
+	r.log = r.log.With("store_id", store.ID)
 	if err := r.probe(call); err != nil {
 		return err
 	}
-	r.storeID = store.ID
-	r.log = r.log.With("store_id", store.ID)
-	return r.openBuckets(call, store.ID)
+	return r.claimBuckets(call)
 }
 
-// openBuckets opens the object store and the bucket bindings.
-func (r *replica) openBuckets(ctx context.Context, storeID string) error {
-	files, err := openBucket(r.cfg.ObjectStoreURLOrDefault())
-	if err != nil {
-		return err
-	}
-	r.undo = append(r.undo, files.Close)
-	if err := claimBucket(ctx, files, storeID, r.stores.DB.String()); err != nil {
+// claimBuckets makes the object store this store set's, or refuses it, and
+// removes what crashes have left in the buckets.
+func (r *replica) claimBuckets(ctx context.Context) error {
+	if err := claimBucket(ctx, r.buckets.Files, r.storeID, r.stores.DB.String()); err != nil {
 		return fmt.Errorf("object store %s cannot be used: %w", r.cfg.ObjectStoreURLOrDefault(), err)
 	}
-	r.files, r.buckets = files, map[string]durable.Bucket{}
 	for _, c := range r.cfg.Buckets {
-		url, _ := r.cfg.BucketURL(c.Name)
-		b, err := openBucket(url)
-		if err != nil {
-			return fmt.Errorf("bucket %s: %w", c.Name, err)
+		if _, err := r.buckets.ByName[c.Name].Sweep(ctx); err != nil { // it only takes space
+			r.log.Warn(event.BucketSweepFailed, "bucket", c.Name, event.KeyError, err)
 		}
-		r.undo = append(r.undo, b.Close)
-		if _, err := b.Sweep(ctx); err != nil { // what a crash has left
-			return fmt.Errorf("bucket %s: %w", c.Name, err)
-		}
-		r.buckets[c.Name] = b
 	}
 	return nil
 }
@@ -216,7 +207,7 @@ func (r *replica) openObjects() error {
 	r.undo = append(r.undo, r.dir.remove)
 	c := r.cfg
 	r.client = guard.NewClient(guard.Config{})
-	files := blobs{r.files}
+	files := keeper.InBucket(r.buckets.Files)
 	r.keeper = keeper.New(keeper.Config{
 		StoreID: r.storeID, Dir: r.dir.path, InlineLimit: int64(c.Objects.InlineLimit),
 		Full: c.Objects.Retention.Full, FullSize: int64(c.Objects.Retention.FullSize), Hourly: c.Objects.Retention.Hourly,
@@ -327,6 +318,10 @@ func (r *replica) handlers(base *url.URL, mounts []server.Mount) error {
 			return err
 		}})
 	}
+	checks = append(checks, bucketCheck(probe.ObjectStore, r.buckets.Files, r.cfg.ObjectStore.Timeout))
+	for _, c := range r.cfg.Buckets {
+		checks = append(checks, bucketCheck(probe.BucketStore(c.Name), r.buckets.ByName[c.Name], r.cfg.ObjectStore.Timeout))
+	}
 	r.ready = server.NewReadiness(r.log, checks...)
 	var health http.Handler
 	if r.cfg.Admin.HealthOnPublic {
@@ -347,6 +342,16 @@ func (r *replica) handlers(base *url.URL, mounts []server.Mount) error {
 		Handlers: map[string]http.Handler{"/metrics": r.metrics.Handler()},
 	})
 	return err
+}
+
+// bucketCheck asks a bucket for a key that it need not have.
+func bucketCheck(name string, b durable.Bucket, timeout time.Duration) server.Check {
+	return server.Check{Name: name, MaxAge: 30 * time.Second, Timeout: timeout, Run: func(ctx context.Context) error {
+		if _, err := b.Head(ctx, markerKey); err != nil && !errors.Is(err, durable.ErrNotFound) {
+			return err
+		}
+		return nil
+	}}
 }
 
 // run serves until ctx ends or a listener fails, and stops in order.

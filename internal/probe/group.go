@@ -21,8 +21,9 @@ type group struct {
 	address string
 	run     func(*group) error
 	checks  []check
-	failed  string // name of the check that failed
-	reason  string // why all of it was skipped
+	calls   *atomic.Int64 // more round trips, or nil
+	failed  string        // name of the check that failed
+	reason  string        // why all of it was skipped
 }
 
 type check struct {
@@ -32,6 +33,7 @@ type check struct {
 	err     error
 	note    string
 	warn    bool
+	skipped string // why it was not made
 }
 
 func (p *prober) group(ctx context.Context, store string, run func(*group) error, checks ...string) *group {
@@ -68,10 +70,11 @@ func (g *group) step(name string, call func(context.Context) error, judge func()
 	i := slices.IndexFunc(g.checks, func(c check) bool { return c.name == name })
 	c := &g.checks[i]
 	var trips atomic.Int64
+	before := g.others()
 	begin := clock.Now()
 	err := call(libsql.CountTrips(g.ctx, &trips))
 	took := clock.Since(begin)
-	n := int(trips.Load())
+	n := int(trips.Load() + g.others() - before)
 	if len(c.samples) == 0 {
 		c.trips = n
 	}
@@ -85,6 +88,20 @@ func (g *group) step(name string, call func(context.Context) error, judge func()
 		c.err, g.failed = err, name
 	}
 	return err
+}
+
+// others are the round trips that no context counts.
+func (g *group) others() int64 {
+	if g.calls == nil {
+		return 0
+	}
+	return g.calls.Load()
+}
+
+// skipped says why one check was not made.
+func (g *group) skipped(name, why string) {
+	i := slices.IndexFunc(g.checks, func(c check) bool { return c.name == name })
+	g.checks[i].skipped = why
 }
 
 // note adds a remark to a check.
@@ -101,6 +118,8 @@ func (g *group) results() []Result {
 		switch {
 		case g.reason != "":
 			r.Skipped = g.reason
+		case c.skipped != "":
+			r.Skipped = c.skipped
 		case c.err == nil && len(c.samples) == 0:
 			r.Skipped = g.failed + " failed"
 		default:

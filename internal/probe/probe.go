@@ -26,7 +26,9 @@ const (
 
 // Names returns what Options.Only may name besides single bindings, in the order
 // of the checks.
-func Names() []string { return []string{Coordination, ObjectLog, Mode, Clock, SQL} }
+func Names() []string {
+	return []string{Coordination, ObjectLog, Mode, Clock, SQL, ObjectStore, Buckets}
+}
 
 const (
 	// cleanupTimeout bounds the removal of what an interrupted or failed check
@@ -44,6 +46,8 @@ type Target struct {
 	KV *kv.Store
 	// Databases are the SQL bindings.
 	Databases []Database
+	// Buckets are the bucket bindings and the object store.
+	Buckets []Bucket
 	// TempDir is where the mirrors of the object log check lie while it runs;
 	// "" is the system's directory.
 	TempDir string
@@ -57,6 +61,8 @@ type Options struct {
 	Budget time.Duration
 	// Only are the names of what to check; all without any.
 	Only []string
+	// Quick leaves out what takes long: large bodies.
+	Quick bool
 }
 
 // Validate reports options that cannot be used.
@@ -68,7 +74,7 @@ func (o Options) Validate() error {
 		return errors.New("probe: a negative budget")
 	}
 	for _, name := range o.Only {
-		if !slices.Contains(Names(), name) && !strings.HasPrefix(name, SQL+":") {
+		if !slices.Contains(Names(), name) && !strings.HasPrefix(name, SQL+":") && !strings.HasPrefix(name, Buckets+":") {
 			return fmt.Errorf("probe: nothing is called %q, only %s", name, strings.Join(Names(), ", "))
 		}
 	}
@@ -88,6 +94,9 @@ func (o Options) known(t Target) error {
 		if strings.HasPrefix(name, SQL+":") && !slices.ContainsFunc(t.Databases, func(d Database) bool { return d.store() == name }) {
 			return fmt.Errorf("probe: there is no SQL binding %q", strings.TrimPrefix(name, SQL+":"))
 		}
+		if strings.HasPrefix(name, Buckets+":") && !slices.ContainsFunc(t.Buckets, func(b Bucket) bool { return b.Store == name }) {
+			return fmt.Errorf("probe: there is no bucket %q", strings.TrimPrefix(name, Buckets+":"))
+		}
 	}
 	return nil
 }
@@ -106,18 +115,34 @@ func Run(ctx context.Context, t Target, o Options) ([]Result, error) {
 	if err != nil {
 		return out, err
 	}
-	for _, d := range t.Databases {
-		if o.wants(d.store()) {
-			g := p.group(ctx, d.store(), binding{Database: d}.check, "write", "read", "atomicity", "delete")
-			g.address = d.DB.String()
-			g.measure()
-			out = append(out, g.results()...)
-		}
+	for _, g := range p.bindings(ctx) {
+		g.measure()
+		out = append(out, g.results()...)
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return out, context.Cause(ctx)
 		}
 	}
 	return out, nil
+}
+
+// bindings are the groups of what is not in the coordination database.
+func (p *prober) bindings(ctx context.Context) (groups []*group) {
+	for _, d := range p.Databases {
+		if p.wants(d.store()) {
+			g := p.group(ctx, d.store(), binding{Database: d}.check, "write", "read", "atomicity", "delete")
+			g.address = d.DB.String()
+			groups = append(groups, g)
+		}
+	}
+	for _, b := range p.Buckets {
+		if p.wants(b.Store) {
+			c := &counted{Bucket: b.Bucket}
+			g := p.group(ctx, b.Store, (&bucketProbe{Bucket: c, quick: p.Quick}).check, bucketChecks...)
+			g.address, g.calls = b.Address, &c.calls
+			groups = append(groups, g)
+		}
+	}
+	return groups
 }
 
 // coordination checks what is in the coordination database.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/davidwkeith/dwk/durable"
 	"github.com/davidwkeith/dwk/internal/libsql"
 )
 
@@ -48,7 +49,10 @@ func (r Result) Unreachable() bool { return Unreachable(r.Err) }
 // did not answer in time.
 func Unreachable(err error) bool {
 	kind, ok := libsql.KindOf(err)
-	return ok && (kind == libsql.KindUnreachable || kind == libsql.KindTimeout)
+	if !ok {
+		return errors.Is(err, durable.ErrUnavailable) || errors.Is(err, durable.ErrUnknownOutcome)
+	}
+	return (kind == libsql.KindUnreachable || kind == libsql.KindTimeout)
 }
 
 // MarshalJSON writes the result with its durations as milliseconds; those of a

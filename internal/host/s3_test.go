@@ -1,0 +1,71 @@
+package host
+
+import (
+	"errors"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
+
+	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/mode"
+)
+
+// A store set whose object store is in S3.
+func TestObjectStoreInS3(t *testing.T) {
+	backend := s3mem.New()
+	if err := backend.CreateBucket("things"); err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(gofakes3.New(backend, gofakes3.WithLogger(gofakes3.DiscardLog())).Server())
+	defer s.Close()
+	change := map[string]any{
+		"object_store.url": s.URL + "/things/fleet", "object_store.region": "us-east-1", "object_store.path_style": "true",
+		"object_store.access_key": "a", "object_store.secret_key": "s",
+	}
+	cfg := testConfig(t, change)
+	_, admin, stop := serve(t, cfg)
+	if code, body := get(t, admin+"/readyz"); code != 200 {
+		t.Errorf("readyz: %d %s", code, body)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	stores, err := OpenExisting(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stores.Close()
+	_, store, err := mode.Read(t.Context(), stores.KV)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := stores.Files(store.ID)
+	defer files.Close()
+	if err := files.Put(t.Context(), "objects/x/C/0a/1.ltx", strings.NewReader("entry"), 5); err != nil {
+		t.Error(err)
+	}
+	if refs, _, err := files.List(t.Context(), "objects/", ""); err != nil || len(refs) != 1 || refs[0] != "objects/x/C/0a/1.ltx" {
+		t.Errorf("%q, %v", refs, err)
+	}
+	b, err := OpenBucket(cfg, "LAB_FILES")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if _, err := b.Put(t.Context(), "k", strings.NewReader("x"), durable.PutOptions{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := backend.HeadObject("things", "fleet/buckets/LAB_FILES/k"); err != nil {
+		t.Error(err)
+	}
+	refused(t, testConfig(t, change), mode.ErrRefused, "belongs to store set")
+	change["object_store.url"] = "http://127.0.0.1:1/things"
+	err = Serve(t.Context(), ServeOptions{Config: testConfig(t, change), Log: slog.New(slog.DiscardHandler)})
+	if err == nil || !errors.Is(err, durable.ErrUnavailable) && !strings.Contains(err.Error(), "object-store (http://127.0.0.1:1/things)") || !strings.Contains(err.Error(), "bucket:LAB_FILES") {
+		t.Errorf("%v", err)
+	}
+}
