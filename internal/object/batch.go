@@ -163,6 +163,8 @@ func captureError(err error) error {
 	switch {
 	case errors.Is(err, mirror.ErrEntryTooLarge):
 		return fmt.Errorf("the event changed %w to commit: %w", durable.ErrTooLarge, err)
+	case errors.Is(err, mirror.ErrDiskFull):
+		return errors.Join(durable.ErrUnavailable, err)
 	case err != nil:
 		return fmt.Errorf("%w: its changes could not be read back: %w", durable.ErrHandlerFailed, err)
 	}

@@ -177,6 +177,9 @@ func (a *actor) protect(ev *event, done chan<- error, f func() error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("%w: panic", durable.ErrHandlerFailed)
+			if cause, ok := v.(error); ok && errors.Is(cause, mirror.ErrDiskFull) {
+				err = handlerError(cause)
+			}
 			if v == http.ErrAbortHandler {
 				err = http.ErrAbortHandler
 			} else {
@@ -188,8 +191,17 @@ func (a *actor) protect(ev *event, done chan<- error, f func() error) {
 	err = f()
 	if err != nil {
 		a.rt.log.LogAttrs(ev.ctx, slog.LevelError, events.ObjectHandlerFailed, a.attrs(slog.Any(events.KeyError, err))...)
-		err = fmt.Errorf("%w: %w", durable.ErrHandlerFailed, err)
+		err = handlerError(err)
 	}
+}
+
+// handlerError is the error of an event whose handler failed with err. A full
+// disk is no fault of the handler's, and another replica may have room.
+func handlerError(err error) error {
+	if errors.Is(err, mirror.ErrDiskFull) {
+		return errors.Join(durable.ErrUnavailable, err)
+	}
+	return fmt.Errorf("%w: %w", durable.ErrHandlerFailed, err)
 }
 
 // undo takes back what was not committed. The instance may have seen it, so it

@@ -17,7 +17,7 @@ var (
 	// entry of Config.MaxEntry bytes. They are still there and must be undone.
 	ErrEntryTooLarge = fmt.Errorf("too many changes for one commit: %w", durable.ErrTooLarge)
 	// ErrDiskFull: the local disk is full. The statement did nothing.
-	ErrDiskFull = errors.New("local disk is full")
+	ErrDiskFull = fmt.Errorf("local disk is full: %w", durable.ErrUnavailable)
 	// ErrOpenTx: changes cannot be captured within an open transaction.
 	ErrOpenTx = errors.New("a transaction is still open")
 	// ErrTxLost: the transaction of Begin has been rolled back by an earlier
