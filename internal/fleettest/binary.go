@@ -67,6 +67,10 @@ func (f *Fleet) program(env []string, args ...string) *exec.Cmd {
 		f.t.Fatal(err)
 	}
 	cmd := exec.Command(path, args...)
+	if f.Descriptors > 0 {
+		limit := fmt.Sprintf(`ulimit -n %d && exec "$@"`, f.Descriptors)
+		cmd = exec.Command("sh", append([]string{"-c", limit, "sh", path}, args...)...)
+	}
 	cmd.Dir = f.Dir
 	cmd.Env = f.environ(env)
 	dieWithParent(cmd)

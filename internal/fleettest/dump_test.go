@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/davidwkeith/dwk/internal/kv"
 	"github.com/davidwkeith/dwk/internal/kv/tuple"
@@ -50,19 +51,25 @@ func TestDumpInConstantMemory(t *testing.T) {
 	}
 }
 
-// fill stores the entries ["dump", from] to ["dump", to-1].
-func (f *Fleet) fill(value string, from, to int) {
+// database opens the coordination database, until the end of the test.
+func (f *Fleet) database() *libsql.DB {
 	f.t.Helper()
 	url := "file:" + filepath.Join(f.DataDir, "central", "coordination.sqlite")
 	if f.Server != nil {
 		url = f.Server.URL
 	}
-	db, err := libsql.Open(libsql.Config{URL: url})
+	db, err := libsql.Open(libsql.Config{URL: url, Timeout: time.Minute})
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	defer db.Close()
-	store := kv.New(db)
+	f.t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// fill stores the entries ["dump", from] to ["dump", to-1].
+func (f *Fleet) fill(value string, from, to int) {
+	f.t.Helper()
+	store := kv.New(f.database())
 	const batch = 2000
 	for ; from < to; from += batch {
 		p := kv.NewPlan()

@@ -41,6 +41,9 @@ type Fleet struct {
 	Server *Server
 	// Env is added to the environment of all processes that start from now on.
 	Env []string
+	// Descriptors is how many files a process that starts from now on may have
+	// open; 0 is as many as the test may.
+	Descriptors int
 
 	t        testing.TB
 	replicas int
