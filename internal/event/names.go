@@ -17,5 +17,6 @@ func Names() []string {
 		HTTPRequest, HTTPPanicked, HTTPError,
 		ConfigWarning,
 		SecretChanged, SecretFailed,
+		BucketSweepFailed,
 	}
 }
