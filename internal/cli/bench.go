@@ -189,7 +189,7 @@ func runBench(ctx context.Context, e *env, o benchOptions) error {
 type benchSubject struct {
 	target bench.Target
 	// trips counts round trips to the store; nil when nobody counts them.
-	trips func() int64
+	trips func(ctx context.Context) (int64, error)
 	// disk is a directory of the file system to compare with, or "".
 	disk string
 	// profile begins a profile of the measurement and returns its end; nil for
@@ -232,15 +232,17 @@ func (o benchOptions) measure(ctx context.Context, e *env, s benchSubject) (*ben
 			return nil, err
 		}
 	}
-	var trips int64
-	if s.trips != nil {
-		trips = s.trips()
+	count := s.trips
+	if count == nil {
+		count = func(context.Context) (int64, error) { return 0, nil }
+	}
+	before, err := count(ctx)
+	if err != nil {
+		return nil, errors.Join(err, end())
 	}
 	result, err := bench.Run(ctx, o.load, s.target)
-	if s.trips != nil {
-		trips = s.trips() - trips
-	}
-	if err := errors.Join(err, end()); err != nil {
+	after, counted := count(ctx)
+	if err := errors.Join(err, counted, end()); err != nil {
 		return nil, err
 	}
 	if err := measureDisk(); err != nil {
@@ -248,7 +250,7 @@ func (o benchOptions) measure(ctx context.Context, e *env, s benchSubject) (*ben
 	}
 	r := o.report(result, disk)
 	if s.trips != nil {
-		r.setTrips(trips)
+		r.setTrips(after - before)
 	}
 	return r, nil
 }

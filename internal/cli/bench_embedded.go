@@ -122,10 +122,7 @@ func (f *benchFleet) load(ctx context.Context, e *env, o benchOptions) (*benchRe
 		return nil, err
 	}
 	defer lab.Close()
-	s := benchSubject{target: lab, disk: f.dir}
-	if f.wire != nil {
-		s.trips = f.wire.Trips
-	}
+	s := benchSubject{target: lab, disk: f.dir, trips: f.trips}
 	if o.cpuprofile != "" {
 		s.profile = func(ctx context.Context) (func() error, error) { return f.profile(ctx, o) }
 	}

@@ -26,7 +26,7 @@ func benchStores(ctx context.Context, e *env, o benchOptions) (r *benchReport, e
 	if err := o.permit(ctx, e, s); err != nil {
 		return nil, err
 	}
-	subject := benchSubject{target: bench.Entries{Store: s.KV, Seed: o.load.Seed}, trips: s.DB.Trips}
+	subject := benchSubject{target: bench.Entries{Store: s.KV, Seed: o.load.Seed}, trips: func(context.Context) (int64, error) { return s.DB.Trips(), nil }}
 	if path, err := config.FilePath(s.Config.LibSQLURLOrDefault()); err == nil {
 		subject.disk = filepath.Dir(path)
 	} else if o.disk {

@@ -73,7 +73,8 @@ func openWire(u *url.URL, cfg Config) (*wire, error) {
 		MaxConnsPerHost:     cfg.MaxConns,
 		IdleConnTimeout:     60 * time.Second,
 		TLSHandshakeTimeout: cfg.Timeout,
-		DisableCompression:  true, // most of what is big is compressed already
+		WriteBufferSize:     64 << 10, // a request is one write, also one for several plans
+		DisableCompression:  true,     // most of what is big is compressed already
 	}
 	if cfg.CA != "" {
 		pool, err := certificates(cfg.CA)
