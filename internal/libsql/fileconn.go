@@ -10,9 +10,10 @@ import (
 )
 
 // setUp is run on every connection. A commit is durable when it returns; the
-// limit makes a WAL that a long reader let grow shrink again. Foreign keys are
-// enforced, as sqld does by default.
-const setUp = "PRAGMA synchronous=FULL; PRAGMA journal_size_limit=16777216; PRAGMA foreign_keys=1;"
+// limit makes a WAL that a long reader let grow shrink again. A checkpoint of
+// 16 MB instead of 4 writes pages that change all the time a quarter as often.
+// Foreign keys are enforced, as sqld does by default.
+const setUp = "PRAGMA synchronous=FULL; PRAGMA journal_size_limit=16777216; PRAGMA wal_autocheckpoint=4000; PRAGMA foreign_keys=1;"
 
 // A fileConn is one connection to a file.
 type fileConn struct {
