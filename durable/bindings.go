@@ -19,7 +19,7 @@ import (
 // have nil, int64, float64, string and []byte as they are stored. Foreign keys
 // are enforced.
 //
-// Errors: [*ConstraintError], [ErrInvalid], [ErrTooLarge] for more than 1 MiB
+// Errors: [*ConstraintError], [ErrInvalid], [ErrTooLarge] for more than 5 MiB
 // of text, 8 MiB of arguments or 10 MB of rows, [ErrUnavailable] for what was
 // not applied and may be repeated, [ErrUnknownOutcome] for what was sent and
 // not answered; others are the database's own about the statement.

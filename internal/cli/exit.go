@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/davidwkeith/dwk/durable"
 	"github.com/davidwkeith/dwk/internal/config"
 	"github.com/davidwkeith/dwk/internal/host"
 	"github.com/davidwkeith/dwk/internal/libsql"
@@ -89,6 +90,9 @@ func exitCode(ctx context.Context, err error) int {
 		return exitUsage
 	}
 	if _, ok := errors.AsType[*config.Error](err); ok {
+		return exitUsage
+	}
+	if errors.Is(err, durable.ErrInvalid) {
 		return exitUsage
 	}
 	if errors.Is(err, errNotFound) || errors.Is(err, objectops.ErrNotFound) || errors.Is(err, host.ErrNoStore) {

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"strconv"
@@ -15,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/davidwkeith/dwk/durable"
-	"github.com/davidwkeith/dwk/internal/objectops"
 	"github.com/davidwkeith/dwk/internal/term"
 )
 
@@ -69,16 +69,16 @@ func runObjectSQL(ctx context.Context, e *env, o objectSQLOptions) error {
 	}
 	defer d.Close()
 	e.term.Detailf("commit %d of %s, %d bytes", d.Position.TXID, instant(d.Position.At), d.Bytes())
-	return query(ctx, e.term, d, o)
+	return showRows(e.term, d.Query(ctx, o.rest[0]), o.limit)
 }
 
-// query writes the rows of a query.
-func query(ctx context.Context, t *term.Term, d *objectops.Database, o objectSQLOptions) error {
+// showRows writes at most limit rows of a query, or all if it is 0.
+func showRows(t *term.Term, rows iter.Seq2[durable.Row, error], limit int) error {
 	var array *term.Array
 	var tb *term.Table
 	var columns []string
 	n := 0
-	for row, err := range d.Query(ctx, o.rest[0]) {
+	for row, err := range rows {
 		if err != nil {
 			return err
 		}
@@ -86,8 +86,8 @@ func query(ctx context.Context, t *term.Term, d *objectops.Database, o objectSQL
 			columns = distinct(row.Columns)
 			array, tb = t.Array(), term.NewTable(columns...)
 		}
-		if n++; o.limit > 0 && n > o.limit {
-			t.Notef("there are more rows than %d: see --limit", o.limit)
+		if n++; limit > 0 && n > limit {
+			t.Notef("there are more rows than %d: see --limit", limit)
 			break
 		}
 		if !t.JSON {

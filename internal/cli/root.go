@@ -58,6 +58,8 @@ not be reached, 130 interrupted.`,
 		{groupLook, newAlarm(e)},
 		{groupLook, newLease(e)},
 		{groupLook, newQueue(e)},
+		{groupLook, newSQL(e)},
+		{groupLook, newBucket(e)},
 		{groupConfig, newConfig(e)},
 		{groupConfig, newVersion(e)},
 	} {

@@ -18,7 +18,8 @@ func arguments(names ...string) cobra.PositionalArgs {
 				return usagef("%s is missing", name)
 			}
 		}
-		if len(args) > len(names) {
+		many := len(names) > 0 && strings.Contains(names[len(names)-1], "...")
+		if len(args) > len(names) && !many {
 			return usagef("unexpected argument %q", args[len(names)])
 		}
 		return nil
@@ -93,4 +94,12 @@ func exclusive(cmd *cobra.Command, names ...string) error {
 		return usageError{errors.New("--" + strings.Join(set, " and --") + " do not go together")}
 	}
 	return nil
+}
+
+// plural writes a number of things.
+func plural(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }

@@ -17,7 +17,7 @@ import (
 // Bounds of one call, which keep it below what servers take.
 const (
 	// MaxText bounds the text of a statement, in bytes.
-	MaxText = 1 << 20
+	MaxText = 5 << 20
 	// MaxArgs bounds the arguments of a statement: SQLite's own bound.
 	MaxArgs = 32_766
 	// MaxStatements bounds the statements of a batch.
