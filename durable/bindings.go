@@ -61,7 +61,8 @@ type BatchResult struct {
 type Bucket interface {
 	// Put streams body into the key. It never holds a whole body in memory, and
 	// a body that cannot be read to its end changes nothing. Of several puts of
-	// one key at the same time the last one to end stays. The info may lack
+	// one key at the same time the last one to end stays. With
+	// [ErrUnknownOutcome] the body may have been stored. The info may lack
 	// Uploaded.
 	Put(ctx context.Context, key string, body io.Reader, opts PutOptions) (ObjectInfo, error)
 	// Get returns the chosen part of the body, or [ErrNotFound]. The info is of
