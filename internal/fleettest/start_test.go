@@ -99,7 +99,7 @@ func TestExpiredIsGone(t *testing.T) {
 	Each(t, func(t *testing.T, kind Kind) {
 		t.Parallel()
 		f := New(t, kind)
-		f.Start()
+		f.Start("DWK_FLEET_POLL_INTERVAL=1h", "DWK_FLEET_HEARTBEAT_TTL=4h") // it does not sweep
 		const ttl = time.Second
 		begun := time.Now()
 		f.JSON(&struct{}{}, "kv", "set", `["short"]`, "1", "--ttl", ttl.String(), "--yes")
