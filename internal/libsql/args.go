@@ -13,7 +13,11 @@ func checkStatements(stmts []Statement) ([]Statement, error) {
 	if len(stmts) == 0 {
 		return nil, refused(KindSQL, errors.New("a batch without statements"))
 	}
-	out := make([]Statement, len(stmts))
+	n := 0
+	for _, s := range stmts {
+		n += len(s.Args)
+	}
+	out, args := make([]Statement, len(stmts)), make([]any, n)
 	for i, s := range stmts {
 		out[i].SQL = s.SQL
 		if !utf8.ValidString(s.SQL) {
@@ -22,7 +26,8 @@ func checkStatements(stmts []Statement) ([]Statement, error) {
 		if len(s.Args) == 0 {
 			continue
 		}
-		out[i].Args = make([]any, len(s.Args))
+		n := len(s.Args)
+		out[i].Args, args = args[:n:n], args[n:]
 		for j, a := range s.Args {
 			v, err := checkArgument(a)
 			if err != nil {
@@ -34,7 +39,7 @@ func checkStatements(stmts []Statement) ([]Statement, error) {
 	return out, nil
 }
 
-func checkArgument(a any) (any, error) {
+func checkArgument(a any) (any, error) { // an a that is returned itself costs no memory
 	switch v := a.(type) {
 	case nil, int64:
 		return v, nil
@@ -49,17 +54,17 @@ func checkArgument(a any) (any, error) {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			return nil, errors.New("a float that is not finite")
 		}
-		return v, nil
+		return a, nil
 	case string:
 		if !utf8.ValidString(v) {
 			return nil, errors.New("a text that is not valid UTF-8")
 		}
-		return v, nil
+		return a, nil
 	case []byte:
 		if v == nil {
 			return nil, nil
 		}
-		return v, nil
+		return a, nil
 	default:
 		return nil, fmt.Errorf("a %T is not taken", a)
 	}
