@@ -87,7 +87,7 @@ var layers = [][]string{
 }
 
 // testOnly are packages that only tests import; they may import anything.
-var testOnly = []string{"internal/archtest", "internal/fleettest", "internal/libsql/libsqltest", "internal/bucket/buckettest"}
+var testOnly = []string{"internal/archtest", "internal/fleettest", "internal/libsql/libsqltest", "internal/bucket/buckettest", "internal/object/mirror/mirrortest"}
 
 // only says which packages may import something.
 var only = map[string][]string{

@@ -11,6 +11,8 @@ import (
 	"testing/iotest"
 
 	"github.com/superfly/ltx"
+
+	"github.com/davidwkeith/dwk/internal/object/mirror/mirrortest"
 )
 
 func readers(entries ...*Entry) []io.Reader {
@@ -29,10 +31,10 @@ func TestMerge(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(pageSize), 3))
 			source := newMirror(t, Config{PageSize: pageSize, MaxEntry: 64 << 20})
 			var log []*Entry
-			exec(t, source, randomSchema)
+			mirrortest.Event(t, source, r, 0)
 			log = append(log, commit(t, source))
 			for len(log) < 40 {
-				randomStatements(t, source, r)
+				mirrortest.Event(t, source, r, 1)
 				if err := source.Reset(); err != nil {
 					t.Fatal(err)
 				}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"flag"
@@ -15,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/superfly/ltx"
+
+	"github.com/davidwkeith/dwk/internal/object/mirror/mirrortest"
 )
 
 var (
@@ -115,84 +116,6 @@ func contentHash(t *testing.T, m *Mirror) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-const randomSchema = `
-	CREATE TABLE IF NOT EXISTS kv(k TEXT PRIMARY KEY, v) WITHOUT ROWID;
-	CREATE TABLE IF NOT EXISTS t(id INTEGER PRIMARY KEY, a, b);
-	CREATE VIRTUAL TABLE IF NOT EXISTS ft USING fts5(body)`
-
-// randomStatements runs one random step of an event.
-func randomStatements(t *testing.T, m *Mirror, r *rand.Rand) {
-	t.Helper()
-	blob := func(n int) []byte {
-		b := make([]byte, n)
-		for i := 0; i < n; i += 8 {
-			var w [8]byte
-			binary.LittleEndian.PutUint64(w[:], r.Uint64())
-			copy(b[i:], w[:])
-		}
-		return b
-	}
-	ctx := t.Context()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	switch r.IntN(16) {
-	case 0, 1, 2:
-		exec(t, m, "INSERT INTO kv VALUES(?1, ?2) ON CONFLICT DO UPDATE SET v = excluded.v", fmt.Sprint("k", r.IntN(200)), blob(r.IntN(300)))
-	case 3:
-		exec(t, m, "INSERT INTO t(a, b) VALUES(?, ?)", r.Int64(), blob(r.IntN(9000)))
-	case 4:
-		exec(t, m, "UPDATE t SET a = a + 1, b = ? WHERE id % 7 = ?", blob(r.IntN(400)), r.IntN(7))
-	case 5:
-		exec(t, m, "DELETE FROM t WHERE id % 5 = ?", r.IntN(5))
-	case 6:
-		exec(t, m, "INSERT INTO ft(body) VALUES(?)", fmt.Sprintf("hello w%d x%d lorem ipsum w%d", r.IntN(50), r.IntN(50), r.IntN(999)))
-	case 7:
-		exec(t, m, fmt.Sprintf("CREATE TABLE IF NOT EXISTS x%d(a, b UNIQUE)", r.IntN(5)))
-	case 8:
-		exec(t, m, fmt.Sprintf("DROP TABLE IF EXISTS x%d", r.IntN(5)))
-	case 9:
-		exec(t, m, "CREATE INDEX IF NOT EXISTS ti ON t(a)")
-		if r.IntN(2) == 0 {
-			exec(t, m, "DROP INDEX ti")
-		}
-	case 10: // rolled back, after the cache has spilled into the WAL
-		must(m.Begin(ctx))
-		for i := range 60 {
-			exec(t, m, "INSERT INTO t(a, b) VALUES(?, ?)", i, blob(6000))
-		}
-		must(m.Rollback())
-	case 11: // committed, with savepoints
-		must(m.Begin(ctx))
-		for i := range 40 {
-			exec(t, m, "SAVEPOINT s; INSERT INTO t(a, b) VALUES(?, ?)", i, blob(3000))
-			if i%3 == 0 {
-				exec(t, m, "ROLLBACK TO s")
-			}
-			exec(t, m, "RELEASE s")
-		}
-		must(m.Commit(ctx))
-	case 12:
-		if r.IntN(4) == 0 {
-			exec(t, m, "VACUUM")
-		}
-	case 13:
-		exec(t, m, "DELETE FROM t")
-	case 14:
-		exec(t, m, "CREATE TEMP TABLE IF NOT EXISTS tmpx(a); INSERT INTO tmpx VALUES(?)", blob(5000))
-	case 15: // written while rows are being read
-		n := 0
-		for row, err := range m.Query(ctx, "SELECT id, b FROM t ORDER BY id LIMIT 5") {
-			must(err)
-			exec(t, m, "UPDATE t SET b = ? WHERE id = ?", blob(n*100), row.Values[0])
-			n++
-		}
-	}
-}
-
 func TestRandomHandOver(t *testing.T) {
 	seed := *randomSeed
 	if seed == 0 {
@@ -260,10 +183,7 @@ func randomHandOver(t *testing.T, pageSize int, seed uint64, events int) {
 			continue
 		}
 
-		exec(t, m.Mirror, randomSchema)
-		for range 1 + r.IntN(4) {
-			randomStatements(t, m.Mirror, r)
-		}
+		mirrortest.Event(t, m.Mirror, r, 1+r.IntN(4))
 		if r.IntN(4) == 0 { // a second event of the same batch, which fails
 			undoLast(t, m.Mirror, r)
 			stats["undone alone"]++
@@ -342,9 +262,7 @@ func undoLast(t *testing.T, m *Mirror, r *rand.Rand) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 1 + r.IntN(3) {
-		randomStatements(t, m, r)
-	}
+	mirrortest.Event(t, m, r, 1+r.IntN(3))
 	if r.IntN(2) == 0 {
 		exec(t, m, "BEGIN; INSERT INTO t(a) VALUES(1)")
 	}
