@@ -82,15 +82,18 @@ func runFleetWait(ctx context.Context, e *env, o fleetWaitOptions) error {
 	}
 	var last fleet.Status
 	var failed error
+	looked := false
 	noted := ""
 	err = again(waiting, o.interval, func() (bool, error) {
 		st, err := fleet.Look(ctx, s.KV)
 		if err != nil {
-			failed = err
+			if ctx.Err() == nil || !looked { // else this look was cut short, the store is well
+				failed = err
+			}
 			e.term.Detailf("%s", oneLine(err.Error()))
 			return false, nil
 		}
-		last, failed = st, nil
+		last, failed, looked = st, nil, true
 		met, text := o.met(st)
 		if text != noted {
 			noted = text
