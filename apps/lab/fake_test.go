@@ -50,6 +50,7 @@ func newFakeEnv(t *testing.T) *fakeEnv {
 func (e *fakeEnv) Settings() any        { return e.settings }
 func (e *fakeEnv) BaseURL() *url.URL    { u := *e.base; return &u }
 func (e *fakeEnv) Loopback() bool       { return e.loopback }
+func (e *fakeEnv) Now() time.Time       { return time.Now() }
 func (e *fakeEnv) Replica() string      { return "r1" }
 func (e *fakeEnv) Version() string      { return "v0" }
 func (e *fakeEnv) Logger() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -77,8 +78,6 @@ func (e *fakeEnv) Queue(name string) durable.Queue {
 	}
 	return e.queue
 }
-
-func (e *fakeEnv) Now() time.Time { return time.Now() }
 
 // Bucket returns a directory, behind which a test may put another bucket.
 func (e *fakeEnv) Bucket(name string) durable.Bucket {

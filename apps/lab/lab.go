@@ -18,6 +18,8 @@
 //	GET  /alarm/{name}                  {"name","pending","firings","attempts"}: the runs
 //	                                    that were committed, and those that were begun
 //	DELETE /alarm/{name}                there is no alarm: 204
+//	GET  /cron/runs                     {"runs":[{"name","at","attempt","replica","began","ended"}]}:
+//	                                    what the schedule "every-five" has run
 //	POST /sql                           runs statements in the SQL binding: as for a
 //	                                    note, each by itself, or in one transaction
 //	                                    with {"statements":[...],"batch":true}
@@ -53,6 +55,8 @@ type Settings struct {
 	// AllowRemote lets the lab start on a listener that other machines can
 	// reach: whoever reaches it can read and change everything in it.
 	AllowRemote bool `json:"allow_remote"`
+	// CronSleepMs is how long each run of the schedule takes, in milliseconds.
+	CronSleepMs int64 `json:"cron_sleep_ms"`
 }
 
 // App returns the application.
@@ -63,6 +67,7 @@ func App() durable.App {
 		Classes:   map[string]durable.Class{"Counter": newCounter, "Note": newNote, "Timer": newTimer},
 		Requires:  durable.Requirements{Databases: []string{databaseName}, Buckets: []string{bucketName}, Queues: []string{queueName}},
 		Consumers: map[string]durable.Consumer{queueName: consume},
+		Crons:     []durable.Cron{everyFive()},
 		Settings:  &Settings{},
 	}
 }
@@ -116,6 +121,8 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			Replica string `json:"replica"`
 			Version string `json:"version"`
 		}{f.env.Replica(), f.env.Version()})
+	case "cron":
+		f.sql.serveRuns(w, r)
 	case "sql":
 		f.sql.serve(w, r)
 	case "queue":

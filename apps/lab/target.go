@@ -29,6 +29,7 @@ var methods = map[[2]string][]string{
 	{"note", "sleep"}:  {http.MethodPost},
 	{"note", "sleeps"}: {http.MethodGet, http.MethodHead},
 	{"alarm", ""}:      {http.MethodGet, http.MethodHead, http.MethodPost, http.MethodDelete},
+	{"cron", "runs"}:   {http.MethodGet, http.MethodHead},
 	{"sql", ""}:        {http.MethodPost},
 	{"queue", "send"}:  {http.MethodPost},
 	{"queue", "seen"}:  {http.MethodGet, http.MethodHead},
@@ -61,6 +62,8 @@ func parseTarget(r *http.Request) (target, bool) {
 		}
 	case t.kind == "bucket":
 		return target{}, false
+	case t.kind == "cron" && len(segments) == 2:
+		t.action = segments[1]
 	case !named && len(segments) == 1:
 	case named && len(segments) == 2:
 		t.name = segments[1]

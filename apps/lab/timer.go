@@ -35,7 +35,7 @@ const prepareTime = 20 * time.Second
 func prepare(db durable.Database) error {
 	ctx, cancel := context.WithTimeout(context.Background(), prepareTime)
 	defer cancel()
-	if _, err := db.Batch(ctx, attemptSchema...); err != nil {
+	if _, err := db.Batch(ctx, append(attemptSchema, runSchema)...); err != nil {
 		return fmt.Errorf("make the lab's tables in %s: %w", databaseName, err)
 	}
 	return nil

@@ -48,7 +48,8 @@ type Cron struct {
 	Zone       string        `key:"zone" default:"UTC" help:"Time zone of the five fields."`
 	Paused     bool          `key:"paused" default:"false" help:"Do not run it."`
 	Overlap    string        `key:"overlap" default:"skip" oneof:"skip,allow" help:"What an occurrence does while the one before still runs."`
-	CatchUp    time.Duration `key:"catch_up" default:"1h" min:"0s" help:"How late an occurrence that was missed is still made up for."`
+	CatchUp    time.Duration `key:"catch_up" default:"1h" min:"0s" help:"How long an occurrence that was missed is made up for, at least until the next one."`
+	Timeout    time.Duration `key:"timeout" default:"15m" help:"How long a run may take."`
 	AtMostOnce bool          `key:"at_most_once" default:"false" help:"Do not repeat a run that a crash cut off."`
 }
 

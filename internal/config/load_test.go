@@ -55,7 +55,7 @@ func TestDefault(t *testing.T) {
 		"queue":              reflect.DeepEqual(c.Queues, []Queue{{"default", 10, 1, 30 * time.Second, 5, time.Second, 336 * time.Hour}}),
 		"database":           reflect.DeepEqual(c.Databases, []Database{{Name: "LAB_DB"}}),
 		"cache":              reflect.DeepEqual(c.Caches, []Cache{{"LAB_CACHE", 10000, 10 * time.Minute}}),
-		"cron":               reflect.DeepEqual(c.Crons, []Cron{{App: "lab", Name: "every-five", Schedule: "@every 5s", Zone: "UTC", Overlap: "skip", CatchUp: time.Hour}}),
+		"cron":               reflect.DeepEqual(c.Crons, []Cron{{App: "lab", Name: "every-five", Schedule: "@every 5s", Zone: "UTC", Overlap: "skip", CatchUp: time.Hour, Timeout: 15 * time.Minute}}),
 		"mount":              reflect.DeepEqual(c.Mounts, []Mount{{"/lab", "lab", map[string]any{}}}),
 		"no file":            c.File() == "",
 		"loopback":           c.Loopback(),

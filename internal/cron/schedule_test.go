@@ -109,23 +109,23 @@ func TestBadSchedules(t *testing.T) {
 	}
 }
 
-// A field is one whose values the test knows itself.
-type field struct {
+// A fieldText is a field whose values the test knows itself.
+type fieldText struct {
 	text   string
 	values []int
 }
 
-func anyField(low, high int, star bool) *rapid.Generator[field] {
-	return rapid.Custom(func(t *rapid.T) field {
+func anyField(low, high int, star bool) *rapid.Generator[fieldText] {
+	return rapid.Custom(func(t *rapid.T) fieldText {
 		if star && rapid.Bool().Draw(t, "star") {
-			return field{text: "*"}
+			return fieldText{text: "*"}
 		}
 		values := rapid.SliceOfNDistinct(rapid.IntRange(low, high), 1, 3, rapid.ID).Draw(t, "values")
-		return field{strings.Trim(strings.ReplaceAll(fmt.Sprint(values), " ", ","), "[]"), values}
+		return fieldText{strings.Trim(strings.ReplaceAll(fmt.Sprint(values), " ", ","), "[]"), values}
 	})
 }
 
-func (f field) has(n int) bool { return f.values == nil || slices.Contains(f.values, n) }
+func (f fieldText) has(n int) bool { return f.values == nil || slices.Contains(f.values, n) }
 
 // Occurrences are those that a look at every minute finds: no other ones, none
 // left out, and the same ones forwards and backwards.

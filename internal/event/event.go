@@ -49,6 +49,14 @@ const (
 	QueueClaimLost    = "queue.claim.lost"
 	QueueSettleFailed = "queue.settle.failed"
 
+	CronRunOK          = "cron.run.ok"
+	CronRunFailed      = "cron.run.failed"
+	CronRunInterrupted = "cron.run.interrupted"
+	CronRunMissed      = "cron.run.missed"
+	CronRunStuck       = "cron.run.stuck"
+	CronClaimLost      = "cron.claim.lost"
+	CronEndFailed      = "cron.end.failed"
+
 	ProbeWarned         = "probe.warned"
 	ProbeStoreFailed    = "probe.store.failed"
 	ProbeStoreRecovered = "probe.store.recovered"
@@ -74,14 +82,15 @@ const (
 
 // Keys of log attributes that more than one part uses.
 const (
-	KeyClass  = "class"
-	KeyObject = "object"
-	KeyHolder = "holder"
-	KeyTXID   = "txid"
-	KeyEpoch  = "epoch"
-	KeyError  = "error"
-	KeyQueue  = "queue"
-	KeyStore  = "store"
+	KeyClass    = "class"
+	KeyObject   = "object"
+	KeyHolder   = "holder"
+	KeyTXID     = "txid"
+	KeyEpoch    = "epoch"
+	KeyError    = "error"
+	KeyQueue    = "queue"
+	KeyStore    = "store"
+	KeySchedule = "schedule"
 )
 
 // Keys of log attributes that metrics observe. Where an event carries one, the

@@ -11,6 +11,7 @@ func Names() []string {
 		FleetReplicaRegistered, FleetReplicaLost, FleetReplicaState, FleetModeRefused,
 		KVSweepOK,
 		QueueBatchOK, QueueBatchFailed, QueueMessageDead, QueueClaimLost, QueueSettleFailed,
+		CronRunOK, CronRunFailed, CronRunInterrupted, CronRunMissed, CronRunStuck, CronClaimLost, CronEndFailed,
 		ProbeWarned, ProbeStoreFailed, ProbeStoreRecovered,
 		ServeStarted, ServeStopping, ServeStopped,
 		DrainRequested, DrainStepDone,

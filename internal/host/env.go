@@ -73,14 +73,6 @@ func (e *env) missing(what, name string) string {
 	return fmt.Sprintf("application %s uses the %s %q without requiring it", e.app.Name, what, name)
 }
 
-// served refuses applications that need what this release does not serve.
-func served(app durable.App) error {
-	if len(app.Crons) > 0 {
-		return fmt.Errorf("application %s needs schedules, which are %w", app.Name, durable.ErrUnsupported)
-	}
-	return nil
-}
-
 // decodeSettings returns a copy of an application's default settings with
 // those of its mount. A setting that the application does not have is an error.
 func decodeSettings(app durable.App, settings map[string]any) (any, error) {

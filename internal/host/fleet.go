@@ -60,7 +60,7 @@ func (r *replica) openFleet() error {
 // poll adds what is polled until the replica stops, besides the registry. All
 // applications are mounted.
 func (r *replica) poll() {
-	r.poller.Add(r.objects.Alarms(), r.consumers, r.backlog, &fleet.Sweep{Batch: r.cfg.Fleet.SweepBatch, Log: r.log})
+	r.poller.Add(r.objects.Alarms(), r.consumers, r.crons, r.backlog, &fleet.Sweep{Batch: r.cfg.Fleet.SweepBatch, Log: r.log})
 }
 
 // watch has the backlog of what the applications have brought counted.

@@ -39,7 +39,8 @@ func (r *replica) gauges() metrics.Gauges {
 		Plans:   func() int { return r.objects.Stats().Plans },
 		Skew:    r.stores.KV.Skew,
 
-		Backlogs: r.backlog.Backlogs,
-		PollAge:  r.pollAge,
+		Backlogs:  r.backlog.Backlogs,
+		Schedules: r.schedules,
+		PollAge:   r.pollAge,
 	}
 }

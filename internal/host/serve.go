@@ -20,6 +20,7 @@ import (
 	"github.com/davidwkeith/dwk/internal/cache"
 	"github.com/davidwkeith/dwk/internal/clock"
 	"github.com/davidwkeith/dwk/internal/config"
+	"github.com/davidwkeith/dwk/internal/cron"
 	"github.com/davidwkeith/dwk/internal/event"
 	"github.com/davidwkeith/dwk/internal/fleet"
 	"github.com/davidwkeith/dwk/internal/guard"
@@ -94,6 +95,7 @@ type replica struct {
 	consumers     *queue.Consumers
 	registry      *fleet.Registry
 	backlog       *backlog.Watch
+	crons         *cron.Runner
 	left          bool        // the registry
 	ends          chan ending // why to stop
 
@@ -265,9 +267,6 @@ func (r *replica) mount() error {
 			return fmt.Errorf("application %s is mounted at %s and at %s: once is all", app.Name, at, m.Path)
 		}
 		mounted[app.Name] = m.Path
-		if err := served(app); err != nil {
-			return err
-		}
 		settings, err := decodeSettings(app, m.Settings)
 		if err != nil {
 			return err
@@ -284,6 +283,9 @@ func (r *replica) mount() error {
 		envs[i] = e
 	}
 	r.watch(apps)
+	if err := r.schedule(envs); err != nil {
+		return err
+	}
 	var mounts []server.Mount
 	for i, m := range r.cfg.Mounts {
 		h, err := envs[i].app.New(envs[i])
@@ -416,6 +418,7 @@ func (r *replica) stop(timeout time.Duration) error {
 	r.announce(ctx, fleet.Stopping)
 	// What is claimed from now on would not be finished. Heartbeats go on.
 	step("poller", func() error { return r.poller.Quiesce(ctx) })
+	step("schedules", func() error { return r.crons.Stop(ctx) })
 	step("requests", func() error { return errors.Join(r.public.Shutdown(ctx), r.public.Close()) })
 	// Consumers call objects.
 	step("consumers", func() error { return r.stopConsumers(ctx) })

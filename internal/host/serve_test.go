@@ -56,6 +56,7 @@ func testConfig(t *testing.T, change map[string]any) *config.Config {
 		t.Fatal(err)
 	}
 	cfg.Mounts = []config.Mount{{Path: "/echo", App: "echo"}}
+	cfg.Crons = nil
 	return cfg
 }
 

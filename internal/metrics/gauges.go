@@ -26,6 +26,21 @@ type Gauges struct {
 	// Backlogs are what waits in the store, fleet-wide, as last seen, each kind
 	// and name once.
 	Backlogs func() []Backlog
+	// Schedules are those that the replica runs, fleet-wide, as last seen.
+	Schedules func() []Schedule
+}
+
+// A Schedule is a schedule of an application.
+type Schedule struct {
+	Name string
+	// Age is how long ago the newest run began, negative when there was none, and
+	// Failed whether it failed or was cut off.
+	Age    time.Duration
+	Failed bool
+	// Overdue is how long the newest occurrence has been due without being begun.
+	Overdue time.Duration
+	// Running are the runs of this replica.
+	Running int
 }
 
 // A Backlog is what one kind of work has waiting in the store.
@@ -60,6 +75,9 @@ func (m *Metrics) Register(g Gauges) {
 	if g.Backlogs != nil {
 		m.registry.MustRegister(backlogCollector{g.Backlogs})
 	}
+	if g.Schedules != nil {
+		m.registry.MustRegister(scheduleCollector{g.Schedules})
+	}
 }
 
 func gauge[T any](m *Metrics, name, help string, read func() T, value func(T) float64) {
@@ -74,6 +92,39 @@ var (
 	deadDesc    = prometheus.NewDesc("dwk_backlog_dead", "Work in the store that is given up, fleet-wide.", []string{"kind", "name"}, nil)
 	overdueDesc = prometheus.NewDesc("dwk_backlog_overdue_max_seconds", "How long ago the first was due of what was not begun.", []string{"kind", "name"}, nil)
 )
+
+var (
+	cronAgeDesc     = prometheus.NewDesc("dwk_cron_last_run_age_seconds", "How long ago the newest run of a schedule began, fleet-wide.", []string{"schedule"}, nil)
+	cronFailedDesc  = prometheus.NewDesc("dwk_cron_last_run_failed", "1 when the newest run of a schedule failed or was cut off, fleet-wide.", []string{"schedule"}, nil)
+	cronOverdueDesc = prometheus.NewDesc("dwk_cron_overdue_seconds", "How long the newest occurrence has been due without being begun, fleet-wide.", []string{"schedule"}, nil)
+	cronRunningDesc = prometheus.NewDesc("dwk_cron_running", "Runs of a schedule on this replica.", []string{"schedule"}, nil)
+)
+
+type scheduleCollector struct{ read func() []Schedule }
+
+func (c scheduleCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{cronAgeDesc, cronFailedDesc, cronOverdueDesc, cronRunningDesc} {
+		out <- d
+	}
+}
+
+func (c scheduleCollector) Collect(out chan<- prometheus.Metric) {
+	for _, s := range c.read() {
+		send := func(d *prometheus.Desc, v float64) {
+			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, s.Name)
+		}
+		if s.Age >= 0 {
+			send(cronAgeDesc, s.Age.Seconds())
+			failed := 0.0
+			if s.Failed {
+				failed = 1
+			}
+			send(cronFailedDesc, failed)
+		}
+		send(cronOverdueDesc, s.Overdue.Seconds())
+		send(cronRunningDesc, float64(s.Running))
+	}
+}
 
 type stateCollector struct{ read func() string }
 

@@ -28,6 +28,9 @@ func everything(t *testing.T) *Metrics {
 		Backlogs: func() []Backlog {
 			return []Backlog{{Kind: "alarms", Name: "Cart", Due: 3, Overdue: time.Minute}, {Kind: "queue", Name: "mail", Dead: 2, Overdue: -time.Second}}
 		},
+		Schedules: func() []Schedule {
+			return []Schedule{{Name: "nightly", Age: time.Hour, Failed: true, Running: 2}, {Name: "new", Age: -1, Overdue: time.Minute}}
+		},
 	})
 	m.Store("coordination")(time.Millisecond, OK)
 	m.Request("/lab", 503, time.Second)

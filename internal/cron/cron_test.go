@@ -1,0 +1,249 @@
+package cron
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/goleak"
+
+	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/clock"
+	"github.com/davidwkeith/dwk/internal/kv"
+	"github.com/davidwkeith/dwk/internal/kv/tuple"
+	"github.com/davidwkeith/dwk/internal/libsql"
+	"github.com/davidwkeith/dwk/internal/libsql/libsqltest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A fixture is one store set, on which any number of replicas may work.
+type fixture struct {
+	t  testing.TB
+	db *libsql.DB
+	s  *kv.Store
+}
+
+func newFixture(t testing.TB, open func(testing.TB) libsqltest.Place) *fixture {
+	t.Helper()
+	db := open(t).Open(t)
+	s := kv.New(db)
+	if err := s.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Now(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return &fixture{t, db, s}
+}
+
+func eachPlace(t *testing.T, test func(t *testing.T, f *fixture)) {
+	for name, open := range libsqltest.Places {
+		t.Run(name, func(t *testing.T) { test(t, newFixture(t, open)) })
+	}
+}
+
+// sql runs one statement and returns its rows.
+func (f *fixture) sql(q string, args ...any) []libsql.Row {
+	f.t.Helper()
+	return libsqltest.MustBatch(f.t, f.db, libsql.Write, libsql.S(q, args...))[0].Rows
+}
+
+func (f *fixture) nowMs() int64 {
+	n, _ := f.sql(`SELECT ` + kv.Now)[0][0].(int64)
+	return n
+}
+
+// set stores a value under a key for ever.
+func (f *fixture) set(value any, k ...any) {
+	f.t.Helper()
+	if _, err := f.s.Set(f.t.Context(), k, value, 0); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// get returns the value of a key, nil without it.
+func (f *fixture) get(k ...any) map[string]any {
+	f.t.Helper()
+	e, ok, err := f.s.Get(f.t.Context(), k)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if !ok {
+		return nil
+	}
+	var v map[string]any
+	if err := json.Unmarshal(e.Value, &v); err != nil {
+		f.t.Fatal(err)
+	}
+	return v
+}
+
+// A line is a run of the history, oldest first.
+type line struct {
+	at, n   int64
+	outcome string
+}
+
+func (f *fixture) history(name string) (list []line) {
+	f.t.Helper()
+	for e, err := range f.s.List(f.t.Context(), kv.ListOptions{Prefix: tuple.Key{PrefixRun, name}}) {
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		var v struct{ Outcome string }
+		if err := json.Unmarshal(e.Value, &v); err != nil {
+			f.t.Fatal(err)
+		}
+		list = append(list, line{int64(e.Key[2].(float64)), int64(e.Key[3].(float64)), v.Outcome})
+	}
+	return list
+}
+
+// outcomes are those of the history, oldest first.
+func (f *fixture) outcomes(name string) (list []string) {
+	for _, l := range f.history(name) {
+		list = append(list, l.outcome)
+	}
+	return list
+}
+
+// A replica polls for its runner as a host does.
+type replica struct {
+	*Runner
+	f    *fixture
+	wake chan struct{}
+	// fault, when not nil, says what happens to the next poll.
+	fault func(run func() ([]libsql.Result, error)) ([]libsql.Result, error)
+	// next is what WakeAt was told last.
+	next time.Time
+	// changed counts the rows that the last poll has changed.
+	changed int64
+	stop    context.CancelFunc
+	done    chan struct{}
+
+	mu   sync.Mutex
+	runs []durable.Occurrence
+}
+
+const ttl = 20 * time.Second
+
+func (f *fixture) replica() *replica {
+	r := &replica{f: f, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	wake := func() {
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	}
+	g := kv.NewGroup(f.s)
+	f.t.Cleanup(g.Wait)
+	r.Runner = NewRunner(Config{Replica: uuid.NewString(), Store: f.s, Commits: g, TTL: ttl, Wake: wake, WakeAt: func(at time.Time) {
+		r.next = at
+	}}, slog.New(slog.NewTextHandler(f.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})))
+	f.t.Cleanup(func() {
+		if err := r.Stop(context.Background()); err != nil {
+			f.t.Error(err)
+		}
+	})
+	return r
+}
+
+// options are those of a schedule that occurs when a test says so: it sets the
+// clock back.
+func options(more ...func(*Options)) Options {
+	o := Options{Schedule: "@every 1h", Zone: "UTC", CatchUp: time.Hour, Timeout: time.Minute}
+	for _, f := range more {
+		f(&o)
+	}
+	return o
+}
+
+// add adds a schedule; fn may be nil.
+func (r *replica) add(name string, o Options, fn func(context.Context, durable.Occurrence) error) *replica {
+	r.f.t.Helper()
+	err := r.Add(name, o, nil, func(ctx context.Context, _ durable.Env, at durable.Occurrence) error {
+		r.mu.Lock()
+		r.runs = append(r.runs, at)
+		r.mu.Unlock()
+		if fn == nil {
+			return nil
+		}
+		return fn(ctx, at)
+	})
+	if err != nil {
+		r.f.t.Fatal(err)
+	}
+	return r
+}
+
+func (r *replica) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.runs)
+}
+
+func (r *replica) poll() (again bool) {
+	stmts := r.Poll(4 << 20)
+	if len(stmts) == 0 {
+		return false
+	}
+	sent := clock.Now()
+	run := func() ([]libsql.Result, error) { return r.f.db.Batch(context.Background(), libsql.Write, stmts...) }
+	if fault := r.fault; fault != nil {
+		r.fault = nil
+		res, err := fault(run)
+		return r.Polled(res, err, sent)
+	}
+	res, err := run()
+	if err != nil {
+		r.f.t.Errorf("poll: %v", err)
+	}
+	r.changed = 0
+	for _, s := range res {
+		r.changed += s.Changes
+	}
+	return r.Polled(res, err, sent)
+}
+
+// polls polls until nothing more is to be done at once, twice: the first poll
+// sees what a test has changed.
+func (r *replica) polls() {
+	for range 2 {
+		for r.poll() {
+		}
+	}
+}
+
+// rest waits until nothing runs here.
+func (r *replica) rest() {
+	r.f.t.Helper()
+	r.f.eventually("the end of all runs", func() bool {
+		r.Runner.mu.Lock()
+		defer r.Runner.mu.Unlock()
+		return r.Runner.runs == 0 && !slices.ContainsFunc(r.jobs, func(j *job) bool { return len(j.runs) > j.stuck })
+	})
+}
+
+func (f *fixture) eventually(what string, ok func() bool) {
+	f.t.Helper()
+	for deadline := clock.Now().Add(time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {
+		if clock.Now().After(deadline) {
+			f.t.Fatalf("%s did not come", what)
+		}
+	}
+}
+
+// hours lets so many hours pass for a schedule: it was last run before them.
+func (f *fixture) hours(name string, n int64) {
+	f.t.Helper()
+	f.sql(`UPDATE kv SET v = json_set(v, '$.since', ?, '$.bucket', coalesce(json_extract(v, '$.bucket'), 0) - ?) WHERE k = ?`, f.hour(-n), n*3_600_000, tuple.MustEncode(PrefixLast, name))
+}
+
+// hour is the hour that began n hours after the present one.
+func (f *fixture) hour(n int64) int64 { return (f.nowMs()/3_600_000 + n) * 3_600_000 }
