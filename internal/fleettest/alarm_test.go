@@ -228,9 +228,9 @@ func TestDeadlyAlarm(t *testing.T) {
 	r.setAlarm("bomb", 300*time.Millisecond)
 	r.Kill()
 	for range 2 { // the run and its retry, each after the lease of the one before
-		victim := f.Start("DWK_FAILPOINTS=object.alarm.before=kill")
-		if code := victim.Wait(); code != -1 {
-			t.Fatalf("exit code %d", code)
+		victim := f.Launch("DWK_FAILPOINTS=object.alarm.before=kill")
+		if code := victim.Wait(); code != -1 || victim.Hits("object.alarm.before") != 1 {
+			t.Fatalf("exit code %d after %d hits", code, victim.Hits("object.alarm.before"))
 		}
 	}
 	r = f.Start()
