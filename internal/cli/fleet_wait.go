@@ -86,6 +86,9 @@ func runFleetWait(ctx context.Context, e *env, o fleetWaitOptions) error {
 	noted := ""
 	err = again(waiting, o.interval, func() (bool, error) {
 		st, err := fleet.Look(ctx, s.KV)
+		if ctx.Err() != nil {
+			return false, ctx.Err() // it says nothing about the store
+		}
 		if err != nil {
 			if ctx.Err() == nil || !looked { // else this look was cut short, the store is well
 				failed = err
