@@ -82,7 +82,6 @@ func runFleetWait(ctx context.Context, e *env, o fleetWaitOptions) error {
 	}
 	var last fleet.Status
 	var failed error
-	looked := false
 	noted := ""
 	err = again(waiting, o.interval, func() (bool, error) {
 		st, err := fleet.Look(ctx, s.KV)
@@ -90,13 +89,11 @@ func runFleetWait(ctx context.Context, e *env, o fleetWaitOptions) error {
 			return false, ctx.Err() // it says nothing about the store
 		}
 		if err != nil {
-			if ctx.Err() == nil || !looked { // else this look was cut short, the store is well
-				failed = err
-			}
+			failed = err
 			e.term.Detailf("%s", oneLine(err.Error()))
 			return false, nil
 		}
-		last, failed, looked = st, nil, true
+		last, failed = st, nil
 		met, text := o.met(st)
 		if text != noted {
 			noted = text
