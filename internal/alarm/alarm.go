@@ -108,6 +108,11 @@ func DueKey(class string, ms int64, id string) []byte {
 // DeadKey returns the encoded key of an object's dead letter.
 func DeadKey(class, id string) []byte { return tuple.MustEncode(DeadPrefix, class, id) }
 
+// epoch is the time of a slot, NULL when its value is damaged.
+func epoch(v string) string {
+	return `CASE WHEN json_valid(` + v + `) THEN json_extract(` + v + `, '$.epochMs') END`
+}
+
 // keyOf returns SQL for the encoded number of a column or placeholder, epoch
 // milliseconds between minMs and maxMs.
 func keyOf(expr string) string {

@@ -43,7 +43,7 @@ func AddAgain(p *kv.Plan, class, id string, asked int64) {
 func addSlot(p *kv.Plan, class, id, value string, arg any) {
 	p.Stamped()
 	p.Add(`INSERT INTO kv(k, v, ver, expires_at) SELECT ?, `+value+`, seq, NULL FROM kv_meta WHERE id = 0 AND ok = 1
-	ON CONFLICT(k) DO UPDATE SET v = json_set(excluded.v, '$.was', json_extract(kv.v, '$.epochMs')), ver = excluded.ver, expires_at = NULL`, SlotKey(class, id), arg)
+	ON CONFLICT(k) DO UPDATE SET v = json_set(excluded.v, '$.was', coalesce(`+epoch(`kv.v`)+`, 0)), ver = excluded.ver, expires_at = NULL`, SlotKey(class, id), arg)
 	addIndex(p, class, id)
 }
 
@@ -59,7 +59,7 @@ func addIndex(p *kv.Plan, class, id string) {
 // AddClear adds to a plan that there is no alarm.
 func AddClear(p *kv.Plan, class, id string) {
 	slot := SlotKey(class, id)
-	p.Add(`DELETE FROM kv WHERE k = (SELECT CAST(? || `+keyOf(`json_extract(v, '$.epochMs')`)+` || ? AS BLOB) FROM kv WHERE k = ?) AND `+kv.OK,
+	p.Add(`DELETE FROM kv WHERE k = (SELECT CAST(? || `+keyOf(epoch(`v`))+` || ? AS BLOB) FROM kv WHERE k = ?) AND `+kv.OK,
 		tuple.MustEncode(DuePrefix, class), tuple.MustEncode(id), slot)
 	p.Add(`DELETE FROM kv WHERE k = ? AND `+kv.OK, slot)
 }

@@ -65,7 +65,7 @@ const tail = `substr(d.k, length(:prefix) + 10)`
 var due = `(SELECT k, v FROM kv WHERE k > :behind AND k < CAST(:prefix || ` + kv.KeyNum(kv.Now+` + 1`) + ` AS BLOB) ORDER BY k LIMIT 1000)`
 
 // named tells that the slot s names the entry d of the due index.
-var named = `s.k = CAST(:slots || ` + tail + ` AS BLOB) AND ` + keyOf(`json_extract(s.v, '$.epochMs')`) + ` = substr(d.k, length(:prefix) + 1, 9)`
+var named = `s.k = CAST(:slots || ` + tail + ` AS BLOB) AND ` + keyOf(epoch(`s.v`)) + ` = substr(d.k, length(:prefix) + 1, 9)`
 
 // free are those that can be taken: named by a slot, of an object that exists,
 // without a live lease.
@@ -76,7 +76,7 @@ var free = due + ` d WHERE EXISTS (SELECT 1 FROM kv s WHERE ` + named + `)
 // claimed tells that the entry d of the due index is claimed by one of some
 // holders. Its time is the end of a live lease.
 var claimed = `d.k >= CAST(:prefix || ` + kv.KeyNum(kv.Now) + ` AS BLOB) AND d.k < CAST(:prefix || ` + kv.KeyNum(kv.Now+` + :ttl + 1`) + ` AS BLOB)
-	AND json_extract(d.v, '$.claim') IN (SELECT value FROM json_each(:ids))`
+	AND CASE WHEN json_valid(d.v) THEN json_extract(d.v, '$.claim') END IN (SELECT value FROM json_each(:ids))`
 
 // takenOver is 1 for a slot s whose claim another holder left behind.
 const takenOver = `(json_extract(s.v, '$.claim') IS NOT NULL AND json_extract(s.v, '$.claim') NOT IN (SELECT value FROM json_each(:givenup)))`

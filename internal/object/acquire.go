@@ -88,8 +88,9 @@ func (a *actor) attempt(ctx context.Context, ev *event, doubt uint64) (attempted
 			res.tail, err = objlog.ReadEntries(v.Results[tail])
 		}
 	}
-	if err == nil {
-		res.slot, err = alarm.Read(a.class, a.id, v.Results[slot])
+	var damaged error // an alarm that cannot be read does not stop requests
+	if res.slot, damaged = alarm.Read(a.class, a.id, v.Results[slot]); damaged != nil {
+		a.rt.log.LogAttrs(ctx, slog.LevelError, events.AlarmFireLost, a.attrs(slog.Any(events.KeyError, damaged))...)
 	}
 	// An answer that shows this attempt's holder is success even when the
 	// verdict says no: a proxy repeated the request.

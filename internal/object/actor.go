@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/davidwkeith/dwk/durable"
 	"github.com/davidwkeith/dwk/internal/alarm"
 	"github.com/davidwkeith/dwk/internal/clock"
 	events "github.com/davidwkeith/dwk/internal/event"
@@ -178,6 +179,10 @@ func (a *actor) serve(ev *event) {
 			a.serving = true
 			a.fire()
 			a.serving = false
+			if clock.Since(ev.arrived) > a.rt.cfg.AcquireTimeout {
+				ev.finish(&durable.ContendedError{Class: a.class, ID: a.id}, nil)
+				return
+			}
 		}
 	}
 	a.fired = false

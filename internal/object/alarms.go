@@ -96,14 +96,22 @@ func (r *Runtime) handBack(class string, o *offer) {
 	o.settled()
 	h := lease.Held{Class: class, ID: o.ID, Holder: o.Lease.Holder, Stamp: o.Lease.Stamp}
 	r.releases.Go(func() {
+		// It is repeated until the lease would have ended by itself.
 		ctx, cancel := context.WithTimeout(r.ctx, r.cfg.LeaseTTL)
 		defer cancel()
-		p := kv.NewPlan()
-		h.Require(p)
-		alarm.AddHandBack(p, h, 0)
-		h.AddRelease(p)
-		if _, err := r.commits.Commit(ctx, p); err != nil {
-			r.log.LogAttrs(ctx, slog.LevelWarn, events.AlarmFireLost, slog.String(events.KeyClass, class), slog.String(events.KeyObject, o.ID), slog.Any(events.KeyError, err))
+		for {
+			p := kv.NewPlan()
+			h.Require(p)
+			alarm.AddHandBack(p, h, 0)
+			h.AddRelease(p)
+			_, err := r.commits.Commit(ctx, p)
+			if err == nil {
+				return
+			}
+			if !pause(ctx, r.cfg.LeaseTTL/20) {
+				r.log.LogAttrs(ctx, slog.LevelWarn, events.AlarmFireLost, slog.String(events.KeyClass, class), slog.String(events.KeyObject, o.ID), slog.Any(events.KeyError, err))
+				return
+			}
 		}
 	})
 }
@@ -215,6 +223,15 @@ func (s *Alarms) lose(class string, holders []string) {
 	for _, h := range holders {
 		s.lost[class][h] = clock.Now().Add(attemptTime + 2*s.rt.cfg.LeaseTTL)
 	}
+	s.rt.giveUpClaims(class, holders...)
+}
+
+// found forgets the loss of a holder that a later poll has read back.
+func (s *Alarms) found(class, holder string) {
+	delete(s.lost[class], holder)
+	s.rt.mu.Lock()
+	delete(s.rt.givenUp, holder)
+	s.rt.mu.Unlock()
 }
 
 // polled takes the results of one class.
@@ -239,11 +256,14 @@ func (s *Alarms) polled(t alarm.Take, res []libsql.Result, sent time.Time) bool 
 	s.mu.Lock()
 	s.running += len(taken)
 	s.cut = s.cut || full
+	if t.Behind != nil {
+		looked.OldestMs = s.looked[t.Class].OldestMs // the oldest are before it
+	}
 	s.looked[t.Class] = looked
 	free := s.rt.cfg.AlarmBatch - s.running
 	s.mu.Unlock()
 	for _, one := range taken {
-		delete(s.lost[t.Class], one.Lease.Holder)
+		s.found(t.Class, one.Lease.Holder)
 		s.rt.offer(t.Class, &offer{Taken: one, sent: sent, settled: sync.OnceFunc(s.settled)})
 	}
 	return full && free > 0
@@ -301,16 +321,25 @@ func (r *Runtime) givenUpBy(class string) []string {
 	return out
 }
 
-// leftClaim remembers a holder that ends with an alarm claimed, for as long as
-// the claim can be found: it is no crash.
+// leftClaim remembers a holder that ends with an alarm claimed: it is no crash.
 func (r *Runtime) leftClaim(t *tenure) {
 	t.mu.Lock()
 	claim := t.claim
 	t.mu.Unlock()
 	if claim {
-		r.mu.Lock()
-		r.givenUp[t.Holder] = givenUp{t.Class, clock.Now().Add(attemptTime + 2*r.cfg.LeaseTTL)}
-		r.mu.Unlock()
+		r.giveUpClaims(t.Class, t.Holder)
+	}
+}
+
+// claimMemory is how long a claim that was never run can be told from a crash:
+// longer than a store is usually away.
+const claimMemory = 10 * time.Minute
+
+func (r *Runtime) giveUpClaims(class string, holders ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, h := range holders {
+		r.givenUp[h] = givenUp{class, clock.Now().Add(claimMemory)}
 	}
 }
 

@@ -142,13 +142,17 @@ func (s sum) add(p *kv.Plan, a *actor) int {
 	return alarm.AddShow(p, a.class, a.id)
 }
 
-// firesBehind reports whether the object's alarm will be due behind a commit.
+// firesBehind reports whether the object's alarm will be due behind a commit,
+// and is to run under the same lease.
 func (a *actor) firesBehind(s sum) bool {
+	if a.rt.stopping() || a.fired && a.tenure.mustYield() {
+		return false
+	}
 	now := a.rt.store.Clock()
 	if s.alarm != nil {
 		return !s.alarm.deletes() && !s.alarm.time(now).After(now)
 	}
-	return a.slot.Set && (a.rt.leftBehind(a.slot.Claim) || a.slot.EpochMs <= now.UnixMilli())
+	return a.slot.Set && a.head.Exists() && (a.rt.leftBehind(a.slot.Claim) || a.slot.EpochMs <= now.UnixMilli())
 }
 
 // applied tells the poller what the commit has made to do.

@@ -49,7 +49,8 @@ func (a *actor) claimed() bool {
 }
 
 // mayFire reports whether the object's alarm is to run now. An alarm that sets
-// itself again at once takes turns with the events that wait.
+// itself again at once takes turns with the events that wait and with other
+// replicas; one that is due runs before the lease is let go.
 func (a *actor) mayFire() bool {
 	t := a.tenure
 	if t == nil || !a.slot.Set || !t.usable() {
@@ -58,7 +59,9 @@ func (a *actor) mayFire() bool {
 	if a.claimed() {
 		return true
 	}
-	if t.mustYield() || a.fired && a.othersWait() {
+	// An object without a log is an older host's, and a stopping replica begins
+	// nothing.
+	if !a.head.Exists() || a.rt.stopping() || a.fired && (a.othersWait() || t.mustYield()) {
 		return false
 	}
 	return a.rt.leftBehind(a.slot.Claim) || a.slot.EpochMs <= a.rt.store.Clock().UnixMilli() && !clock.Now().Before(a.notDue)

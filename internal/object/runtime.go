@@ -274,6 +274,13 @@ func (r *Runtime) submit(k key, ev *event) error {
 	return nil
 }
 
+// stopping reports whether no more events are taken.
+func (r *Runtime) stopping() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.closed
+}
+
 func (r *Runtime) startLocked(a *actor) {
 	if !a.running {
 		a.running = true

@@ -65,8 +65,9 @@ func (t *tenure) saw(info lease.Info, sent time.Time, extended bool) {
 	if until := sent.Add(min(info.Remaining(), ttl) - ttl/5); until.After(t.trusted) {
 		t.trusted = until
 	}
-	if extended && sent.After(t.extended) {
-		t.extended = sent
+	// A poll may show a lease that an earlier one has taken.
+	if at := sent.Add(min(info.Remaining(), ttl) - ttl); extended && at.After(t.extended) {
+		t.extended = at
 	}
 	if sent.After(t.seen) {
 		t.seen = sent
