@@ -47,7 +47,11 @@ func TestMerge(t *testing.T) {
 					}
 				}
 			}
-			for range 30 {
+			runs := 30
+			if testing.Short() {
+				runs = 8
+			}
+			for range runs {
 				from := r.IntN(len(log))
 				to := from + 1 + r.IntN(len(log)-from)
 				run := log[from:to]
