@@ -147,7 +147,7 @@ func (c *Crew) release(r *rand.Rand, path string) {
 		defer func() { <-done }()
 	}
 	for range 5 {
-		res := c.fleet.Command("lease", "release", class, "--name", name, "--yes")
+		res := c.fleet.CommandEnv([]string{"DWK_LIBSQL_TIMEOUT=1m"}, "lease", "release", class, "--name", name, "--yes")
 		changed := res.Code == 1 && strings.Contains(res.Stderr, "changed meanwhile")
 		switch {
 		case res.Code == 0:

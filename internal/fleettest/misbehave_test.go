@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// crowd counts what others are answered on objects of their own, through the
+// A crowd counts what others are answered on objects of their own, through the
 // same replica, until it is stopped.
 type crowd struct {
 	answered atomic.Int64
@@ -44,17 +44,17 @@ func TestObjectMisbehaves(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
 		t.Parallel()
-		f := New(t, kind)
+		f := New(t, kind, "DWK_LEASE_TTL=30s")
 		impatient, patient := f.Start("DWK_EVENT_TIMEOUT=3s", "DWK_LEASE_ACQUIRE_TIMEOUT=2s"), f.Start()
-		// So many events of others are answered meanwhile at least: a fraction of
-		// what a slow machine does in that time, and more than those that had begun.
-		const least = 12
 		for _, c := range []struct {
 			name string
 			r    *Replica
 			do   func(t *testing.T, r *Replica)
+			// least is how many events of others are answered meanwhile: a small
+			// part of their share, and more than those that had begun.
+			least int
 		}{
-			{"endless statement", impatient, func(t *testing.T, r *Replica) { wantRefused(t, runSQL(r, "bad", statement{SQL: endless})) }},
+			{"endless statement", impatient, func(t *testing.T, r *Replica) { wantRefused(t, runSQL(r, "bad", statement{SQL: endless})) }, 12},
 			{"huge transaction", patient, func(t *testing.T, r *Replica) {
 				if kind == Wire {
 					t.Skip("once is enough")
@@ -67,8 +67,8 @@ func TestObjectMisbehaves(t *testing.T) {
 						t.Errorf("%d MB: %v", n, a)
 					}
 				}
-			}},
-			{"very many requests", patient, func(t *testing.T, r *Replica) { flood(t, r, Long(10_000, 800)) }},
+			}, 12},
+			{"very many requests", patient, func(t *testing.T, r *Replica) { flood(t, r, Long(10_000, 800)) }, 5},
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				others := startCrowd(t, c.r, c.name[:4])
@@ -76,8 +76,8 @@ func TestObjectMisbehaves(t *testing.T) {
 				c.do(t, c.r)
 				during := others.answered.Load() - before
 				others.stop()
-				if during < least {
-					t.Errorf("%d events of others were answered meanwhile, want %d at least", during, least)
+				if during < int64(c.least) {
+					t.Errorf("%d events of others were answered meanwhile, want %d at least", during, c.least)
 				}
 				t.Logf("%d events of others were answered meanwhile", during)
 			})
@@ -95,8 +95,11 @@ func flood(t *testing.T, r *Replica, n int) {
 	var served, overloaded atomic.Int64
 	busy := r.Go(http.MethodPost, "note/bad/sleep?ms=2000", "")
 	var wg sync.WaitGroup
+	connections := make(chan struct{}, 1000) // at a time
 	for range n {
+		connections <- struct{}{}
 		wg.Go(func() {
+			defer func() { <-connections }()
 			switch a := runSQL(r, "bad", statement{SQL: `SELECT 1`}); {
 			case a.Status == http.StatusOK:
 				served.Add(1)
@@ -109,7 +112,7 @@ func flood(t *testing.T, r *Replica, n int) {
 		})
 	}
 	wg.Wait()
-	if a := <-busy; a.Status != http.StatusOK {
+	if a := <-busy; a.Status != http.StatusOK && !a.Refused() {
 		t.Errorf("the event before them: %v", a)
 	}
 	if served.Load() == 0 || overloaded.Load() == 0 {

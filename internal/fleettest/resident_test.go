@@ -24,7 +24,7 @@ func TestMoreObjectsThanFit(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
 		t.Parallel()
-		f := New(t, kind, "DWK_OBJECTS_RESIDENT=500")
+		f := New(t, kind, "DWK_OBJECTS_RESIDENT=500", "DWK_LEASE_TTL=30s")
 		f.Descriptors = 1024
 		r := f.Start()
 		objects := Long(5000, 800)
