@@ -28,6 +28,15 @@ const stuckGrace = 5 * time.Second
 func (c *Runner) work(j *job, cl claim, r openRun, trusted time.Time) {
 	failpoint.Hit("cron.run.before")
 	begun := clock.Now()
+	if !begun.Before(trusted) { // it stood still meanwhile
+		ours := c.end(cl, result{})
+		c.log.Warn(event.CronClaimLost, event.KeySchedule, j.name, "at", time.UnixMilli(r.at).UTC(), "attempt", r.Attempt, "begun", false, "handed_back", ours)
+		c.mu.Lock()
+		c.runs--
+		c.mu.Unlock()
+		c.over(j, cl, true)
+		return
+	}
 	ctx, lost := context.WithCancelCause(c.ctx)
 	ctx, cancel := context.WithTimeoutCause(ctx, j.opts.Timeout, errTimeout)
 	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))

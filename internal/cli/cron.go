@@ -1,0 +1,116 @@
+package cli
+
+import (
+	"context"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/davidwkeith/dwk/internal/config"
+	"github.com/davidwkeith/dwk/internal/cron"
+	"github.com/davidwkeith/dwk/internal/host"
+)
+
+func newCron(e *env) *cobra.Command {
+	return group("cron", "Schedules and their runs", `Look at schedules and change them. Each occurrence of a schedule is run by one
+replica of the fleet; one that a crash cut off is repeated once.`,
+		newCronList(e), newCronHistory(e), newCronRun(e), newCronPause(e), newCronResume(e))
+}
+
+// cronCommand completes a command whose argument is a schedule.
+func cronCommand(e *env, cmd *cobra.Command) *cobra.Command {
+	cmd.Args = arguments("NAME")
+	cmd.ValidArgsFunction = e.crons
+	return cmd
+}
+
+// onCron is the RunE of a command about one schedule.
+func (e *env) onCron(f func(ctx context.Context, name string) error) func(*cobra.Command, []string) error {
+	return e.run(func(ctx context.Context, args []string) error {
+		if err := cron.CheckName(args[0]); err != nil {
+			return usageError{err}
+		}
+		return f(ctx, args[0])
+	})
+}
+
+// crons completes the name of a schedule: those of the configuration, and those
+// in the store if it answers soon.
+func (e *env) crons(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	cfg, err := e.load(nil)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+	defer cancel()
+	names := scheduleNames(e.schedules(cfg))
+	if s, err := host.OpenExisting(ctx, cfg); err == nil {
+		defer s.Close()
+		stored, _ := cron.Names(ctx, s.KV) // what can be had
+		names = append(names, stored...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
+}
+
+// A schedule is one that a replica with this configuration would run.
+type schedule struct {
+	name, app string
+	options   cron.Options
+}
+
+// schedules are those of the mounted applications, and those of the
+// configuration whose application this program does not have.
+func (e *env) schedules(cfg *config.Config) (list []schedule) {
+	for _, app := range e.opts.Apps {
+		if !slices.ContainsFunc(cfg.Mounts, func(m config.Mount) bool { return m.App == app.Name }) {
+			continue
+		}
+		for _, c := range app.Crons {
+			list = append(list, schedule{c.Name, app.Name, host.ScheduleOptions(cfg, app.Name, c)})
+		}
+	}
+	for _, c := range cfg.Crons {
+		if !slices.Contains(scheduleNames(list), c.Name) {
+			list = append(list, schedule{c.Name, c.App, cron.Options{Schedule: c.Schedule, Zone: c.Zone, Paused: c.Paused}})
+		}
+	}
+	return list
+}
+
+func scheduleNames(list []schedule) (names []string) {
+	for _, s := range list {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// lookCron opens the stores and looks at a schedule that is known.
+func (e *env) lookCron(ctx context.Context, name string) (*host.Stores, cronInfo, error) {
+	s, err := e.open(ctx)
+	if err != nil {
+		return nil, cronInfo{}, err
+	}
+	list := e.schedules(s.Config)
+	ok := slices.Contains(scheduleNames(list), name)
+	if !ok {
+		var stored []string
+		stored, err = cron.Names(ctx, s.KV)
+		ok = slices.Contains(stored, name)
+	}
+	if err == nil && !ok {
+		err = withHint(notFoundf("no schedule %q is configured, and nothing of one is in %s", name, s.DB), "see: dwk cron list")
+	}
+	var i cronInfo
+	if err == nil {
+		i, err = inspectCron(ctx, s, list, name)
+	}
+	if err != nil {
+		s.Close()
+		return nil, i, err
+	}
+	return s, i, nil
+}
