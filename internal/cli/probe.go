@@ -71,12 +71,12 @@ func runProbe(ctx context.Context, e *env, o probe.Options) error {
 		return err
 	}
 	defer s.Close()
-	databases, err := host.OpenDatabases(cfg)
+	databases, err := host.OpenDatabases(cfg, nil)
 	if err != nil {
 		return err
 	}
 	defer databases.Close()
-	buckets, err := host.OpenBuckets(cfg)
+	buckets, err := host.OpenBuckets(cfg, nil)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/davidwkeith/dwk/durable"
 	"github.com/davidwkeith/dwk/internal/bucket"
@@ -28,6 +29,13 @@ type Bucket struct {
 
 // Sweep removes what crashes have left.
 func (b *Bucket) Sweep(ctx context.Context) (removed int, err error) { return b.store.Sweep(ctx) }
+
+// observe has a function called after each call, unless it is nil.
+func (b *Bucket) observe(f func(took time.Duration, err error)) {
+	if f != nil {
+		b.Bucket = bucket.Observed(b.Bucket, f)
+	}
+}
 
 // Close closes the bucket. Bodies that are open stay readable.
 func (b *Bucket) Close() error { return b.store.Close() }
@@ -77,18 +85,20 @@ type Buckets struct {
 	ByName map[string]*Bucket
 }
 
-// OpenBuckets opens all of them. They must be closed.
-func OpenBuckets(cfg *config.Config) (*Buckets, error) {
+// OpenBuckets opens all of them; o may be nil. They must be closed.
+func OpenBuckets(cfg *config.Config, o Observer) (*Buckets, error) {
 	all := &Buckets{ByName: map[string]*Bucket{}}
 	var err error
 	if all.Files, err = openBucket(cfg, cfg.ObjectStoreURLOrDefault()); err != nil {
 		return nil, err
 	}
+	all.Files.observe(o.of(probe.ObjectStore))
 	for _, c := range cfg.Buckets {
 		b, err := OpenBucket(cfg, c.Name)
 		if err != nil {
 			return nil, errors.Join(err, all.Close())
 		}
+		b.observe(o.of(probe.BucketStore(c.Name)))
 		all.ByName[c.Name] = b
 	}
 	return all, nil

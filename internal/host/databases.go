@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/davidwkeith/dwk/internal/config"
 	"github.com/davidwkeith/dwk/internal/libsql"
@@ -13,6 +14,22 @@ import (
 // OpenDatabase opens a SQL binding of a configuration, without touching the
 // network. It must be closed.
 func OpenDatabase(cfg *config.Config, name string) (*sqldb.Database, error) {
+	return openDatabase(cfg, name, nil)
+}
+
+// An Observer returns, for the name of a store, what is called after each round
+// trip to it.
+type Observer func(store string) func(took time.Duration, err error)
+
+// of returns nil when nobody observes.
+func (o Observer) of(store string) func(took time.Duration, err error) {
+	if o == nil {
+		return nil
+	}
+	return o(store)
+}
+
+func openDatabase(cfg *config.Config, name string, o Observer) (*sqldb.Database, error) {
 	d, ok := cfg.DatabaseOrDefault(name)
 	if !ok {
 		return nil, fmt.Errorf("there is no SQL database %q in the configuration", name)
@@ -20,17 +37,18 @@ func OpenDatabase(cfg *config.Config, name string) (*sqldb.Database, error) {
 	return sqldb.Open(name, libsql.Config{
 		URL: d.URL, Token: d.Token.Reveal(), Namespace: d.Namespace,
 		CA: cfg.LibSQL.CA, Timeout: cfg.LibSQL.Timeout, MaxConns: cfg.LibSQL.MaxConns,
+		Observe: o.of(probe.SQL + ":" + name),
 	})
 }
 
 // Databases are the opened SQL bindings of a configuration, by name.
 type Databases map[string]*sqldb.Database
 
-// OpenDatabases opens all SQL bindings. They must be closed.
-func OpenDatabases(cfg *config.Config) (Databases, error) {
+// OpenDatabases opens all SQL bindings; o may be nil. They must be closed.
+func OpenDatabases(cfg *config.Config, o Observer) (Databases, error) {
 	all := Databases{}
 	for _, c := range cfg.Databases {
-		d, err := OpenDatabase(cfg, c.Name)
+		d, err := openDatabase(cfg, c.Name, o)
 		if err != nil {
 			return nil, errors.Join(err, all.Close())
 		}

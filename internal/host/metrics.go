@@ -1,8 +1,10 @@
 package host
 
 import (
+	"errors"
 	"time"
 
+	"github.com/davidwkeith/dwk/durable"
 	"github.com/davidwkeith/dwk/internal/clock"
 	"github.com/davidwkeith/dwk/internal/libsql"
 	"github.com/davidwkeith/dwk/internal/metrics"
@@ -15,6 +17,27 @@ func (r *replica) observe(store string) func(took time.Duration, err error) {
 		outcome := metrics.OK
 		if err != nil {
 			outcome = libsql.OutcomeOf(err).String()
+		}
+		count(took, outcome)
+	}
+}
+
+// observeCalls returns a function that counts the calls of a bucket or SQL
+// binding. That a key is missing or taken is an answer.
+func (r *replica) observeCalls(store string) func(took time.Duration, err error) {
+	count := r.metrics.Store(store)
+	return func(took time.Duration, err error) {
+		_, database := errors.AsType[*libsql.Error](err)
+		outcome := metrics.Failed
+		switch {
+		case err == nil, errors.Is(err, durable.ErrNotFound), errors.Is(err, durable.ErrPrecondition), errors.Is(err, durable.ErrInvalid):
+			outcome = metrics.OK
+		case database:
+			outcome = libsql.OutcomeOf(err).String()
+		case errors.Is(err, durable.ErrUnavailable):
+			outcome = metrics.Refused
+		case errors.Is(err, durable.ErrUnknownOutcome):
+			outcome = metrics.Unknown
 		}
 		count(took, outcome)
 	}

@@ -158,11 +158,11 @@ func (r *replica) openStores(ctx context.Context) error {
 		return err
 	}
 	r.undo = append(r.undo, r.stores.Close)
-	if r.databases, err = OpenDatabases(r.cfg); err != nil {
+	if r.databases, err = OpenDatabases(r.cfg, r.observeCalls); err != nil {
 		return err
 	}
 	r.undo = append(r.undo, r.databases.Close)
-	if r.buckets, err = OpenBuckets(r.cfg); err != nil {
+	if r.buckets, err = OpenBuckets(r.cfg, r.observeCalls); err != nil {
 		return err
 	}
 	r.undo = append(r.undo, r.buckets.Close)

@@ -1,0 +1,43 @@
+package bucket_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/bucket"
+	"github.com/davidwkeith/dwk/internal/bucket/buckettest"
+)
+
+// The decorators change nothing of what a bucket does.
+func TestDecorated(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs the whole suite")
+	}
+	buckettest.Run(t, func(t *testing.T) durable.Bucket {
+		return bucket.Observed(bucket.Retry(open(t)), func(took time.Duration, _ error) {
+			if took < 0 {
+				t.Error(took)
+			}
+		})
+	})
+}
+
+func TestObserved(t *testing.T) {
+	var seen []error
+	b := bucket.Observed(open(t), func(_ time.Duration, err error) { seen = append(seen, err) })
+	ctx := t.Context()
+	b.Put(ctx, "k", strings.NewReader("x"), durable.PutOptions{})
+	b.Head(ctx, "k")
+	if body, _, err := b.Get(ctx, "k", durable.GetOptions{}); err == nil {
+		body.Close()
+	}
+	b.List(ctx, durable.ListOptions{})
+	b.Delete(ctx, "k")
+	b.Head(ctx, "k")
+	if len(seen) != 6 || errors.Join(seen[:5]...) != nil || !errors.Is(seen[5], durable.ErrNotFound) {
+		t.Errorf("%v", seen)
+	}
+}
