@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -73,18 +74,46 @@ func (s *source) Read(p []byte) (int, error) {
 	return s.body.Read(p)
 }
 
+// A loan is a part of a body that one request reads. net/http may go on reading
+// after it has returned an answer or error: by then the bytes belong to somebody
+// else.
+type loan struct {
+	mu   sync.Mutex
+	body io.Reader // nil once it is over
+}
+
+func lend(body io.ReaderAt, size int64) *loan {
+	return &loan{body: io.NewSectionReader(body, 0, size)}
+}
+
+func (l *loan) Read(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.body == nil {
+		return 0, errLoanOver
+	}
+	return l.body.Read(p)
+}
+
+func (l *loan) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.body = nil
+}
+
+var errLoanOver = errors.New("the request is over")
+
 // single sends a body by one request. It is repeated when that changes nothing:
 // a conditional one only if it was refused.
-func (b *Bucket) single(ctx context.Context, key string, body io.ReadSeeker, size int64, sum []byte, opts durable.PutOptions) (etag string, err error) {
+func (b *Bucket) single(ctx context.Context, key string, body io.ReaderAt, size int64, sum []byte, opts durable.PutOptions) (etag string, err error) {
 	o := putOptions(opts)
 	o.DisableContentSha256 = true // the checksum is that of sum, not of chunks
 	err = bucket.Repeat(ctx, func(err error) bool {
 		return errors.Is(err, durable.ErrUnavailable) || errors.Is(err, durable.ErrUnknownOutcome) && !opts.IfAbsent
 	}, func() error {
-		if _, err := body.Seek(0, io.SeekStart); err != nil {
-			return fmt.Errorf("put %q: %w", key, err)
-		}
-		up, err := b.core.PutObject(ctx, b.name, b.prefix+key, io.LimitReader(body, size), size, "", hex.EncodeToString(sum), o)
+		l := lend(body, size)
+		defer l.end()
+		up, err := b.core.PutObject(ctx, b.name, b.prefix+key, l, size, "", hex.EncodeToString(sum), o)
 		if err != nil {
 			return failure("put", key, err, true)
 		}
@@ -172,7 +201,9 @@ func (b *Bucket) parts(ctx context.Context, key string, body io.Reader, opts dur
 func (b *Bucket) part(ctx context.Context, key, id string, n int, body []byte) (part minio.CompletePart, err error) {
 	sum := sha256.Sum256(body)
 	err = bucket.Repeat(ctx, unavailable, func() error {
-		p, err := b.core.PutObjectPart(ctx, b.name, b.prefix+key, id, n, bytes.NewReader(body), int64(len(body)), minio.PutObjectPartOptions{Sha256Hex: hex.EncodeToString(sum[:]), DisableContentSha256: true})
+		l := lend(bytes.NewReader(body), int64(len(body)))
+		defer l.end()
+		p, err := b.core.PutObjectPart(ctx, b.name, b.prefix+key, id, n, l, int64(len(body)), minio.PutObjectPartOptions{Sha256Hex: hex.EncodeToString(sum[:]), DisableContentSha256: true})
 		if err != nil {
 			return failure("put", key, err, false) // nothing is visible yet
 		}
