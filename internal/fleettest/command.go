@@ -67,3 +67,22 @@ func (f *Fleet) WaitFree() {
 	f.t.Helper()
 	Eventually(f.t, "all leases end", func() bool { return len(f.Leases()) == 0 })
 }
+
+// entries lists what is in the coordination store, without what replicas write
+// there at regular times.
+func (f *Fleet) entries() string {
+	f.t.Helper()
+	r := f.Command("kv", "list")
+	if r.Code != 0 {
+		f.t.Fatalf("dwk kv list: exit %d: %s", r.Code, r.Stderr)
+	}
+	var out strings.Builder
+	for line := range strings.Lines(r.Stdout) {
+		key, _, _ := strings.Cut(line, " ")
+		if key == "KEY" || strings.HasPrefix(key, `["dwk_cron`) || strings.HasPrefix(key, `["dwk_replica`) {
+			continue // the widths of columns depend on them too
+		}
+		out.WriteString(strings.Join(strings.Fields(line), " ") + "\n")
+	}
+	return out.String()
+}

@@ -140,7 +140,7 @@ func TestBadInput(t *testing.T) {
 		if a := runSQL(r, "x", statement{SQL: `CREATE TABLE t(a INTEGER CHECK(a > 0))`}); a.Status != http.StatusOK {
 			t.Fatal(a)
 		}
-		before := f.Command("kv", "list").Stdout
+		before := f.entries()
 		for _, in := range badInput {
 			a := r.raw(in.request)
 			if !slices.Contains(in.statuses, a.Status) || strings.TrimSpace(a.Body) == "" || len(a.Body) > 2000 || strings.Contains(a.Body, f.Dir) {
@@ -158,7 +158,7 @@ func TestBadInput(t *testing.T) {
 			}
 		}
 		f.WaitFree()
-		if after := f.Command("kv", "list").Stdout; after != before {
+		if after := f.entries(); after != before {
 			t.Errorf("entries before:\n%safter:\n%s", before, after)
 		}
 		if found := findFile(t, f.Dir, "stolen.db"); found != "" {

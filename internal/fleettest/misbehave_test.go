@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -68,7 +69,7 @@ func TestObjectMisbehaves(t *testing.T) {
 					}
 				}
 			}, 12},
-			{"very many requests", patient, func(t *testing.T, r *Replica) { flood(t, r, Long(10_000, 800)) }, 5},
+			{"very many requests", patient, func(t *testing.T, r *Replica) { flood(t, f, r, Long(10_000, 800)) }, 5},
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				others := startCrowd(t, c.r, c.name[:4])
@@ -91,9 +92,12 @@ func TestObjectMisbehaves(t *testing.T) {
 
 // flood sends very many requests to an object at once. It may have 64 waiting;
 // the others are told so.
-func flood(t *testing.T, r *Replica, n int) {
+func flood(t *testing.T, f *Fleet, r *Replica, n int) {
 	var served, overloaded atomic.Int64
 	busy := r.Go(http.MethodPost, "note/bad/sleep?ms=2000", "")
+	Eventually(t, "an event of the object runs", func() bool {
+		return slices.ContainsFunc(f.Leases(), func(l Lease) bool { return l.Class == "Note" })
+	})
 	var wg sync.WaitGroup
 	connections := make(chan struct{}, 1000) // at a time
 	for range n {

@@ -133,7 +133,7 @@ func TestProbeOfAWorkingFleet(t *testing.T) {
 		t.Parallel()
 		f := New(t, kind)
 		r, l := f.Start(), NewLedger("busy")
-		before := f.Command("kv", "list").Stdout
+		before := f.entries()
 		stop, done := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(done)
@@ -152,7 +152,7 @@ func TestProbeOfAWorkingFleet(t *testing.T) {
 		close(stop)
 		<-done
 		f.WaitFree()
-		if after := f.Command("kv", "list").Stdout; after != before {
+		if after := f.entries(); after != before {
 			t.Errorf("entries before:\n%safter:\n%s", before, after)
 		}
 		if n := l.Check(t, r); n == 0 || l.Statuses()[200] != n {
