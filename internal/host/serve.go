@@ -418,9 +418,9 @@ func (r *replica) stop(timeout time.Duration) error {
 	r.announce(ctx, fleet.Stopping)
 	// What is claimed from now on would not be finished. Heartbeats go on.
 	step("poller", func() error { return r.poller.Quiesce(ctx) })
-	step("schedules", func() error { return r.crons.Stop(ctx) })
 	step("requests", func() error { return errors.Join(r.public.Shutdown(ctx), r.public.Close()) })
 	// Consumers call objects.
+	step("schedules", func() error { return r.crons.Stop(ctx) })
 	step("consumers", func() error { return r.stopConsumers(ctx) })
 	step("events", func() error { return r.objects.Stop(ctx) })
 	step("leases", func() error {
