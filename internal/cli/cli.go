@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,7 +27,8 @@ type Options struct {
 	// Apps are the applications that mounts may name.
 	Apps []durable.App
 
-	interactive bool // there is somebody to ask, whatever the streams are
+	interactive bool       // there is somebody to ask, whatever the streams are
+	last        *lastWords // said before the process ends at once; may be nil
 }
 
 // Main runs the program on the process's arguments and streams, and exits.
@@ -34,10 +36,35 @@ func Main(apps ...durable.App) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	go watch(signals, cancel, os.Exit)
+	last := &lastWords{}
+	go watch(signals, cancel, func(code int) { last.say(); os.Exit(code) })
 	os.Exit(Run(ctx, Options{
-		Args: os.Args[1:], In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Environ: os.Environ(), Apps: apps,
+		Args: os.Args[1:], In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Environ: os.Environ(), Apps: apps, last: last,
 	}))
+}
+
+// lastWords tell what a command has not finished when it is ended at once.
+type lastWords struct{ f atomic.Pointer[func()] }
+
+// set has f tell it.
+func (w *lastWords) set(f func()) {
+	if w != nil {
+		w.f.Store(&f)
+	}
+}
+
+// say says them, but does not hold up the end.
+func (w *lastWords) say() {
+	f := w.f.Load()
+	if f == nil {
+		return
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); (*f)() }()
+	select {
+	case <-done:
+	case <-time.After(time.Second):
+	}
 }
 
 // sameSignal is how close together two signals count as one: who signals a

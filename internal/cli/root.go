@@ -50,6 +50,7 @@ not be reached, 130 interrupted.`,
 	}{
 		{groupRun, newServe(e)},
 		{groupRun, newFleet(e)},
+		{groupRun, newDrain(e)},
 		{groupRun, newProbe(e)},
 		{groupRun, newBench(e)},
 		{groupLook, newAudit(e)},

@@ -34,7 +34,9 @@ func newServe(e *env) *cobra.Command {
 		Long: `Run a replica of the fleet. It checks its stores, creates what is missing in a
 new store set, and serves until SIGTERM or SIGINT. Then it fails readiness,
 waits for drain.grace, closes its listener, finishes what it began and exits 0;
-a second signal ends it at once with status 1.
+dwk drain and POST /drain on the admin listener do the same. What does not finish
+within drain.timeout is named, and the status is 1. A second signal ends it at
+once with status 1, and the log says what it was doing.
 
 It exits non-zero at start, and names every store that failed and why, when it
 cannot use one. Nothing is written on stdout; logs go to stderr.
@@ -81,7 +83,7 @@ func runServe(ctx context.Context, e *env, flags map[string]any) error {
 		log.Warn(event.ConfigWarning, "warning", w)
 	}
 	tuneMemory(e.opts.Environ)
-	return host.Serve(ctx, host.ServeOptions{Config: cfg, Apps: e.opts.Apps, Log: log, Version: buildInfo().Version})
+	return host.Serve(ctx, host.ServeOptions{Config: cfg, Apps: e.opts.Apps, Log: log, Version: buildInfo().Version, Stopping: e.opts.last.set})
 }
 
 // gcPercent is how much a replica allocates between two collections, in percent

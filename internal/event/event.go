@@ -66,7 +66,9 @@ const (
 	ServeStopped  = "serve.stopped"
 
 	DrainRequested = "drain.requested"
+	DrainWithdrawn = "drain.withdrawn"
 	DrainStepDone  = "drain.step.done"
+	DrainAbandoned = "drain.abandoned"
 
 	HTTPRequest  = "http.request"
 	HTTPPanicked = "http.panic"

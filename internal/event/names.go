@@ -14,7 +14,7 @@ func Names() []string {
 		CronRunOK, CronRunFailed, CronRunInterrupted, CronRunMissed, CronRunStuck, CronClaimLost, CronEndFailed,
 		ProbeWarned, ProbeStoreFailed, ProbeStoreRecovered,
 		ServeStarted, ServeStopping, ServeStopped,
-		DrainRequested, DrainStepDone,
+		DrainRequested, DrainWithdrawn, DrainStepDone, DrainAbandoned,
 		HTTPRequest, HTTPPanicked, HTTPError,
 		ConfigWarning,
 		SecretChanged, SecretFailed,

@@ -45,7 +45,7 @@ func TestFence(t *testing.T) {
 		if _, ok, err := r.store.Get(t.Context(), tuple.Key{"other"}); !ok || err != nil {
 			t.Error("a fence removed something else")
 		}
-		if err := r.reg.Remove(t.Context()); err != nil {
+		if err := r.reg.Remove(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := fleet.Fence(t.Context(), r.store, false); err != nil {

@@ -33,6 +33,8 @@ type RegistryConfig struct {
 	Wake func()
 	// OnDrain is called for each new request to stop.
 	OnDrain func(DrainRequest)
+	// OnWithdrawn is called when the request that was told of last is gone.
+	OnWithdrawn func()
 	// OnRefused is called once, when the store set has become one that this
 	// program must not serve.
 	OnRefused func(error)
@@ -57,10 +59,12 @@ type Registry struct {
 	drain   kv.Versionstamp // the request that was told of
 	refused bool
 
-	mu      sync.Mutex
-	want    State
-	known   known
-	changed chan struct{} // closed when known changes
+	mu        sync.Mutex
+	want      State
+	asked     bool // want is of no use without a request to stop
+	withdrawn bool // it was without one
+	known     known
+	changed   chan struct{} // closed when known or withdrawn changes
 }
 
 // known is what the last look at the entry showed: nothing, or a state and its
@@ -71,7 +75,10 @@ type known struct {
 }
 
 // poll says what the statements of a poll are; 0 stands for none.
-type poll struct{ look, mode int }
+type poll struct {
+	look, mode int
+	asked      bool // the state is changed only while there is a request
+}
 
 var _ Part = (*Registry)(nil)
 
@@ -86,29 +93,52 @@ func NewRegistry(cfg RegistryConfig, store *kv.Store, log *slog.Logger) *Registr
 
 // SetState changes the state and waits until the entry shows it. When ctx ends
 // first it fails; the polls go on trying.
-func (r *Registry) SetState(ctx context.Context, s State) error {
+func (r *Registry) SetState(ctx context.Context, s State) error { return r.change(ctx, s, false) }
+
+// SetStopping is SetState of [Stopping] for a replica that was asked to stop
+// through the store: it fails with [ErrWithdrawn], the state unchanged, when the
+// request is gone. The primary decides, so that either this or a cancellation
+// succeeds. When ctx ends first nothing is decided and the replica has to stop:
+// the polls go on trying, with or without the request.
+func (r *Registry) SetStopping(ctx context.Context) error { return r.change(ctx, Stopping, true) }
+
+func (r *Registry) change(ctx context.Context, s State, asked bool) error {
 	r.mu.Lock()
-	r.want = s
+	r.want, r.asked, r.withdrawn = s, asked, false
 	r.mu.Unlock()
 	r.cfg.Wake()
-	for {
+	for over := false; ; {
 		r.mu.Lock()
-		done, changed := r.known.state == s, r.changed
+		done, withdrawn, changed := r.known.state == s, r.withdrawn, r.changed
+		if over && !withdrawn {
+			r.asked = false
+		}
 		r.mu.Unlock()
-		if done {
+		switch {
+		case withdrawn:
+			return ErrWithdrawn
+		case done:
 			return nil
+		case over:
+			return fmt.Errorf("registry entry of replica %s: state %s is not stored: %w", r.cfg.ID, s, context.Cause(ctx))
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("registry entry of replica %s: state %s is not stored: %w", r.cfg.ID, s, context.Cause(ctx))
+			over = true
 		}
 	}
 }
 
-// Remove removes the entry and the request to stop, after the last poll.
-func (r *Registry) Remove(ctx context.Context) error {
-	p := kv.NewPlan().Delete(r.key).Delete(r.drainKey)
+// Remove removes the entry and the request to stop, after the last poll. When
+// something had not finished the request stays, and says what.
+func (r *Registry) Remove(ctx context.Context, left string) error {
+	p := kv.NewPlan().Delete(r.key)
+	if left == "" {
+		p.Delete(r.drainKey)
+	} else {
+		p.Add(`UPDATE kv SET v = json_set(v, '$.left', ?) WHERE k = ? AND json_valid(v) AND `+kv.Live+` AND `+kv.OK, left, r.drainKey)
+	}
 	if _, err := r.store.Commit(ctx, p); err != nil {
 		return fmt.Errorf("remove the registry entry of replica %s: %w", r.cfg.ID, err)
 	}
@@ -121,19 +151,19 @@ func (r *Registry) Name() string { return "registry" }
 // Poll implements [Part].
 func (r *Registry) Poll(int) []libsql.Statement {
 	r.mu.Lock()
-	want, known := r.want, r.known
+	want, known, asked := r.want, r.known, r.asked
 	r.mu.Unlock()
 	r.sent = poll{}
 	stmts := []libsql.Statement{libsql.S(`SELECT v, ver FROM kv WHERE k = ? AND `+kv.Live, r.drainKey)}
 	switch {
 	case known.state != want:
-		stmts = append(stmts, r.put(want, known.stamp)...)
+		stmts = append(stmts, r.put(want, known.stamp, asked)...)
 	case r.beat.IsZero() || clock.Since(r.beat) >= r.cfg.TTL/3:
 		stmts = append(stmts, r.heartbeat(known))
 	default:
 		return stmts
 	}
-	r.sent = poll{look: len(stmts), mode: len(stmts) + 1}
+	r.sent = poll{len(stmts), len(stmts) + 1, asked && known.state != want}
 	return append(stmts, libsql.S(`SELECT ver, json_extract(v, '$.state') FROM kv WHERE k = ? AND `+kv.Live, r.key), mode.Statement())
 }
 
@@ -152,10 +182,16 @@ func (r *Registry) value(s State) string {
 const beating = `json_set(?, '$.heartbeat_at', ` + kv.Now + `)`
 
 // put writes the entry with a new stamp, when the live one has the given stamp,
-// which is 0 for none. It decides once, in the first statement.
-func (r *Registry) put(s State, stamp kv.Versionstamp) []libsql.Statement {
+// which is 0 for none, and, if asked, while there is a request to stop. It decides
+// once, in the first statement.
+func (r *Registry) put(s State, stamp kv.Versionstamp, asked bool) []libsql.Statement {
+	decide := libsql.S(`UPDATE kv_meta SET ok = 2, seq = seq + 1 WHERE id = 0 AND coalesce((SELECT ver FROM kv WHERE k = ? AND `+kv.Live+`), 0) = ?`, r.key, int64(stamp))
+	if asked {
+		decide.SQL += ` AND EXISTS (SELECT 1 FROM kv WHERE k = ? AND ` + kv.Live + `)`
+		decide.Args = append(decide.Args, r.drainKey)
+	}
 	return []libsql.Statement{
-		libsql.S(`UPDATE kv_meta SET ok = 2, seq = seq + 1 WHERE id = 0 AND coalesce((SELECT ver FROM kv WHERE k = ? AND `+kv.Live+`), 0) = ?`, r.key, int64(stamp)),
+		decide,
 		libsql.S(`INSERT INTO kv(k, v, ver, expires_at) SELECT ?, `+beating+`, seq, `+kv.Now+` + ? FROM kv_meta WHERE id = 0 AND ok = 2
 		ON CONFLICT(k) DO UPDATE SET v = excluded.v, ver = excluded.ver, expires_at = excluded.expires_at`, r.key, r.value(s), r.cfg.TTL.Milliseconds()),
 		libsql.S(`UPDATE kv_meta SET ok = 1 WHERE id = 0 AND ok = 2`),
@@ -178,12 +214,12 @@ func (r *Registry) Polled(res []libsql.Result, err error, sent time.Time) (again
 		return false
 	}
 	r.readMode(res[r.sent.mode])
-	return r.readEntry(res[r.sent.look], sent)
+	return r.readEntry(res[r.sent.look], len(res[0].Rows) > 0, sent)
 }
 
 // readEntry takes what the entry is now, and asks for a further poll when that is
 // not what it should be.
-func (r *Registry) readEntry(res libsql.Result, sent time.Time) (again bool) {
+func (r *Registry) readEntry(res libsql.Result, request bool, sent time.Time) (again bool) {
 	var now known
 	if len(res.Rows) > 0 {
 		ver, _ := res.Rows[0][0].(int64)
@@ -191,8 +227,13 @@ func (r *Registry) readEntry(res libsql.Result, sent time.Time) (again bool) {
 		now = known{State(state), kv.Versionstamp(ver)}
 	}
 	r.mu.Lock()
-	was, want := r.known, r.want
-	if now != was {
+	was := r.known
+	withdrawn := r.asked && r.sent.asked && !request && now.state != Stopping
+	if withdrawn {
+		r.want, r.asked, r.withdrawn = Draining, false, true
+	}
+	want := r.want
+	if now != was || withdrawn {
 		r.known = now
 		close(r.changed)
 		r.changed = make(chan struct{})
@@ -212,9 +253,13 @@ func (r *Registry) readEntry(res libsql.Result, sent time.Time) (again bool) {
 	return now.state != want
 }
 
-// readDrain tells of a request to stop that is new.
+// readDrain tells of a request to stop that is new, or gone.
 func (r *Registry) readDrain(res libsql.Result) {
 	if len(res.Rows) == 0 {
+		if r.drain != 0 {
+			r.drain = 0
+			r.cfg.OnWithdrawn()
+		}
 		return
 	}
 	text, _ := res.Rows[0][0].(string)

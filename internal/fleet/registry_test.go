@@ -19,12 +19,13 @@ import (
 
 // A rig is a registry on a store, whose polls the test makes itself.
 type rig struct {
-	t       *testing.T
-	store   *kv.Store
-	reg     *fleet.Registry
-	drains  []fleet.DrainRequest
-	refused []error
-	load    fleet.Load
+	t         *testing.T
+	store     *kv.Store
+	reg       *fleet.Registry
+	withdrawn int
+	drains    []fleet.DrainRequest
+	refused   []error
+	load      fleet.Load
 }
 
 var replicaKey = tuple.Key{fleet.ReplicaPrefix, "r1"}
@@ -43,8 +44,9 @@ func eachRig(t *testing.T, test func(t *testing.T, r *rig)) {
 			r.reg = fleet.NewRegistry(fleet.RegistryConfig{
 				ID: "r1", Host: "h", PID: 7, Version: "1.2.3", Public: "http://h:1", StoreID: id.ID, TTL: time.Hour,
 				Load: func() fleet.Load { return r.load }, Wake: func() {},
-				OnDrain:   func(d fleet.DrainRequest) { r.drains = append(r.drains, d) },
-				OnRefused: func(err error) { r.refused = append(r.refused, err) },
+				OnWithdrawn: func() { r.withdrawn++ },
+				OnDrain:     func(d fleet.DrainRequest) { r.drains = append(r.drains, d) },
+				OnRefused:   func(err error) { r.refused = append(r.refused, err) },
 			}, r.store, slog.New(slog.NewTextHandler(t.Output(), nil)))
 			test(t, r)
 		})
@@ -121,7 +123,7 @@ func TestRegistryStates(t *testing.T) {
 			last = e.Stamp
 		}
 		r.exec(`INSERT INTO kv VALUES (?, '{}', 1, NULL)`, tuple.MustEncode(fleet.DrainPrefix, "r1"))
-		if err := r.reg.Remove(t.Context()); err != nil {
+		if err := r.reg.Remove(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
 		for e, err := range r.store.List(t.Context(), kv.ListOptions{}) {

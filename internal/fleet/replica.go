@@ -58,13 +58,6 @@ type Live struct {
 	ExpiresAt int64           `json:"expires_at"`
 }
 
-// A DrainRequest is the stored JSON of an operator's wish that a replica stops.
-type DrainRequest struct {
-	RequestedAt int64  `json:"requested_at"`
-	By          string `json:"by"`
-	TimeoutMs   int64  `json:"timeout_ms"`
-}
-
 // maxReplicas bounds a list of replicas.
 const maxReplicas = 10_000
 

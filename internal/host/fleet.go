@@ -7,25 +7,13 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/davidwkeith/dwk/durable"
 	"github.com/davidwkeith/dwk/internal/alarm"
 	"github.com/davidwkeith/dwk/internal/backlog"
-	"github.com/davidwkeith/dwk/internal/event"
 	"github.com/davidwkeith/dwk/internal/fleet"
 	"github.com/davidwkeith/dwk/internal/queue"
 )
-
-// stateTimeout bounds how long a stop waits until the registry shows a state.
-// The polls go on trying, and nothing depends on it.
-const stateTimeout = 2 * time.Second
-
-// An ending is why a replica stops without a signal.
-type ending struct {
-	err     error         // nil when somebody asked for it
-	timeout time.Duration // of the drain; 0 is the configured one
-}
 
 // openFleet makes the poller with all its parts. It polls when the replica has
 // all else: see join.
@@ -46,11 +34,9 @@ func (r *replica) openFleet() error {
 	r.registry = fleet.NewRegistry(fleet.RegistryConfig{
 		ID: r.id, Host: host, PID: os.Getpid(), Version: r.opts.Version, Public: scheme + "://" + r.public.Addr().String(),
 		StoreID: r.storeID, TTL: r.cfg.Fleet.HeartbeatTTL, Load: r.load, Wake: r.poller.Wake,
-		OnDrain: func(d fleet.DrainRequest) {
-			r.log.Info(event.DrainRequested, "by", d.By)
-			r.end(ending{timeout: time.Duration(d.TimeoutMs) * time.Millisecond})
-		},
-		OnRefused: func(err error) { r.end(ending{err: err}) },
+		OnDrain:     func(d fleet.DrainRequest) { r.ask(&d) },
+		OnWithdrawn: func() { r.ask(nil) },
+		OnRefused:   func(err error) { r.end(ending{by: "the store set", err: err}) },
 	}, r.stores.KV, r.log)
 	r.openQueues()
 	r.poller.AddLasting(r.registry)
@@ -81,14 +67,6 @@ func (r *replica) load() fleet.Load {
 	return fleet.Load{InFlight: r.public.Active(), Objects: r.objects.Stats().Objects}
 }
 
-// end has run stop the replica. Only the first reason counts.
-func (r *replica) end(e ending) {
-	select {
-	case r.ends <- e:
-	default:
-	}
-}
-
 // join begins to poll and waits until the replica is registered.
 func (r *replica) join(ctx context.Context) error {
 	r.poll()
@@ -98,27 +76,19 @@ func (r *replica) join(ctx context.Context) error {
 	r.undo = append(r.undo, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), r.cfg.LibSQL.Timeout)
 		defer cancel()
-		return r.leave(ctx)
+		return r.leave(ctx, "")
 	})
 	call, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	return r.registry.SetState(call, fleet.Starting)
 }
 
-// leave ends polling and removes the registry entry, once.
-func (r *replica) leave(ctx context.Context) error {
+// leave ends polling and removes the registry entry, once. Left is what had not
+// finished.
+func (r *replica) leave(ctx context.Context, left string) error {
 	if r.left {
 		return nil
 	}
 	r.left = true
-	return errors.Join(r.poller.Stop(ctx), r.registry.Remove(ctx))
-}
-
-// announce has the registry show a state.
-func (r *replica) announce(ctx context.Context, s fleet.State) {
-	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
-	defer cancel()
-	if err := r.registry.SetState(ctx, s); err != nil {
-		r.log.Warn(event.FleetReplicaState, event.KeyError, err)
-	}
+	return errors.Join(r.poller.Stop(ctx), r.registry.Remove(ctx, left))
 }

@@ -28,13 +28,10 @@ func (r *replica) openQueues() {
 }
 
 // stopConsumers waits for the consumers that run, but leaves the events some of
-// the time that ctx has.
-func (r *replica) stopConsumers(ctx context.Context) error {
-	if end, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, end.Add(-min(drainReserve, r.cfg.Drain.Timeout/4)))
-		defer cancel()
-	}
+// the time that is left.
+func (r *replica) stopConsumers(ctx context.Context, left time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, left-min(drainReserve, left/4))
+	defer cancel()
 	return r.consumers.Stop(ctx)
 }
 

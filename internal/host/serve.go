@@ -9,13 +9,12 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/davidwkeith/dwk/durable"
-	"github.com/davidwkeith/dwk/internal/alarm"
 	"github.com/davidwkeith/dwk/internal/backlog"
 	"github.com/davidwkeith/dwk/internal/cache"
 	"github.com/davidwkeith/dwk/internal/clock"
@@ -44,6 +43,9 @@ type ServeOptions struct {
 	// Started, when not nil, is called with the addresses of the listeners when
 	// the replica is ready.
 	Started func(public, admin string)
+	// Stopping, when not nil, is called when a stop begins, with a function that
+	// logs what has not finished: for a process that is about to end at once.
+	Stopping func(abandon func())
 }
 
 // Serve runs a replica until ctx ends, and then stops it in order: readiness
@@ -52,7 +54,7 @@ type ServeOptions struct {
 // naming every store that failed and why, or when something did not finish in
 // time.
 func Serve(ctx context.Context, o ServeOptions) error {
-	r := &replica{opts: o, cfg: o.Config, id: newReplicaID(), began: clock.Now(), ends: make(chan ending, 1)}
+	r := &replica{opts: o, cfg: o.Config, id: newReplicaID(), began: clock.Now(), ends: make(chan ending, 1), asks: make(chan *fleet.DrainRequest, 1)}
 	r.metrics = metrics.New(metrics.Config{Version: o.Version, Replica: r.id})
 	r.log = slog.New(r.metrics.Log(o.Log.Handler())).With("replica", r.id)
 	defer r.close()
@@ -96,8 +98,10 @@ type replica struct {
 	registry      *fleet.Registry
 	backlog       *backlog.Watch
 	crons         *cron.Runner
-	left          bool        // the registry
-	ends          chan ending // why to stop
+	left          bool                     // the registry
+	ends          chan ending              // why to stop
+	asks          chan *fleet.DrainRequest // the last request through the store, nil when it is gone
+	step          atomic.Value             // the step of the stop, a text
 
 	// undo are the ends of what has begun, in the order of their beginning.
 	undo []func() error
@@ -341,7 +345,7 @@ func (r *replica) handlers(base *url.URL, mounts []server.Mount) error {
 	r.metrics.Register(r.gauges())
 	r.control, err = server.NewAdmin(server.AdminConfig{
 		Readiness: r.ready, Token: r.cfg.Admin.Token.Reveal(), Pprof: r.cfg.Admin.Pprof, Replica: r.id, Logger: r.log,
-		Handlers: map[string]http.Handler{"/metrics": r.metrics.Handler()},
+		Handlers: map[string]http.Handler{"/metrics": r.metrics.Handler(), "/drain": http.HandlerFunc(r.serveDrain)},
 	})
 	return err
 }
@@ -354,96 +358,4 @@ func bucketCheck(name string, b durable.Bucket, timeout time.Duration) server.Ch
 		}
 		return nil
 	}}
-}
-
-// run serves until ctx ends or a listener fails, and stops in order.
-func (r *replica) run(ctx context.Context) error {
-	failed := make(chan error, 2)
-	go func() { failed <- r.public.Serve(r.site) }()
-	go func() { failed <- r.admin.Serve(r.control) }()
-	r.ready.SetState(server.StateReady)
-	r.announce(ctx, fleet.Ready)
-	public, admin := r.public.Addr().String(), r.admin.Addr().String()
-	r.log.Info(event.ServeStarted, "public", public, "admin", admin, "version", r.opts.Version)
-	if r.opts.Started != nil {
-		r.opts.Started(public, admin)
-	}
-	var err error
-	running, timeout := 2, r.cfg.Drain.Timeout
-	select {
-	case <-ctx.Done():
-	case e := <-r.ends:
-		err = e.err
-		if e.timeout > 0 {
-			timeout = e.timeout
-		}
-	case err = <-failed:
-		running--
-	}
-	err = errors.Join(err, r.stop(timeout))
-	for ; running > 0; running-- {
-		err = errors.Join(err, <-failed)
-	}
-	r.close()
-	if err == nil {
-		r.log.Info(event.ServeStopped)
-	}
-	return err
-}
-
-// stop is the orderly end of a replica, within the timeout.
-func (r *replica) stop(timeout time.Duration) error {
-	r.log.Info(event.ServeStopping, "grace", r.cfg.Drain.Grace.String(), "timeout", timeout.String())
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
-	var left []error
-	step := func(name string, f func() error) {
-		began := clock.Now()
-		if err := f(); err != nil {
-			left = append(left, fmt.Errorf("%s: %w", name, err))
-			return
-		}
-		r.log.Info(event.DrainStepDone, "step", name, event.KeyTook, clock.Since(began))
-	}
-	r.ready.SetState(server.StateDraining)
-	r.announce(ctx, fleet.Draining)
-	step("grace", func() error { // for load balancers to notice
-		select {
-		case <-time.After(r.cfg.Drain.Grace):
-		case <-ctx.Done():
-		}
-		return nil
-	})
-	r.ready.SetState(server.StateStopping)
-	r.announce(ctx, fleet.Stopping)
-	// What is claimed from now on would not be finished. Heartbeats go on.
-	step("poller", func() error { return r.poller.Quiesce(ctx) })
-	step("requests", func() error { return errors.Join(r.public.Shutdown(ctx), r.public.Close()) })
-	// Consumers call objects.
-	step("schedules", func() error { return r.crons.Stop(ctx) })
-	step("consumers", func() error { return r.stopConsumers(ctx) })
-	step("events", func() error { return r.objects.Stop(ctx) })
-	step("leases", func() error {
-		call, cancel := context.WithTimeout(context.Background(), r.cfg.LibSQL.Timeout)
-		defer cancel()
-		n, err := alarm.ReleaseAll(call, r.stores.KV, r.id)
-		if n > 0 {
-			r.log.Warn(event.LeaseReleaseLost, event.KeyCount, n)
-		}
-		return err
-	})
-	step("registry", func() error {
-		call, cancel := context.WithTimeout(context.Background(), r.cfg.LibSQL.Timeout)
-		defer cancel()
-		return r.leave(call)
-	})
-	step("admin", func() error { return errors.Join(r.admin.Shutdown(ctx), r.admin.Close()) })
-	if len(left) > 0 {
-		var text []string
-		for _, err := range left {
-			text = append(text, err.Error())
-		}
-		return fmt.Errorf("replica %s stopped, but not everything had finished: %s", r.id, strings.Join(text, "; "))
-	}
-	return nil
 }

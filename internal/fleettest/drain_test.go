@@ -1,0 +1,251 @@
+package fleettest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/davidwkeith/dwk/internal/hrana"
+)
+
+// drainAnswer is what drain writes.
+type drainAnswer struct {
+	Replicas []struct{ ID, Outcome, State, Detail string }
+}
+
+// drain runs the command and returns the outcome of its only replica.
+func (f *Fleet) drain(r *Replica, want int, args ...string) (outcome, detail string) {
+	f.t.Helper()
+	res := f.Command(append([]string{"drain", r.ID, "--yes", "--interval", "50ms", "-o", "json"}, args...)...)
+	if res.Code != want {
+		f.t.Fatalf("drain %v: exit %d, want %d: %s", args, res.Code, want, res.Stderr)
+	}
+	var a drainAnswer
+	if err := json.Unmarshal([]byte(res.Stdout), &a); err != nil || len(a.Replicas) != 1 || a.Replicas[0].ID != r.ID {
+		f.t.Fatalf("drain %v: %v in %s", args, err, res.Stdout)
+	}
+	return a.Replicas[0].Outcome, a.Replicas[0].Detail
+}
+
+// wantExit waits for the end of a replica.
+func wantExit(t *testing.T, r *Replica, want int) {
+	t.Helper()
+	if code := r.Wait(); code != want {
+		t.Errorf("%s: exit code %d, want %d", r.Name, code, want)
+	}
+}
+
+// wantNoTrace fails the test when an entry of a kind that goes with replicas is
+// left.
+func wantNoTrace(t *testing.T, f *Fleet, prefixes ...string) {
+	t.Helper()
+	for _, prefix := range prefixes {
+		if r := f.Command("kv", "list", "--prefix", `["`+prefix+`"]`, "-o", "json"); strings.TrimSpace(r.Stdout) != "[]" {
+			t.Errorf("%s is left: %s", prefix, r.Stdout)
+		}
+	}
+}
+
+// stateOf is the state of a replica in the registry, or "".
+func (f *Fleet) stateOf(r *Replica) string {
+	f.t.Helper()
+	for _, s := range f.status().Replicas {
+		if s.ID == r.ID {
+			return s.State
+		}
+	}
+	return ""
+}
+
+func (f *Fleet) waitState(r *Replica, state string) {
+	f.t.Helper()
+	Eventually(f.t, r.Name+" is "+state, func() bool { return f.stateOf(r) == state })
+}
+
+// The command follows a replica to its end, which leaves nothing.
+func TestDrainCommand(t *testing.T) {
+	t.Parallel()
+	Each(t, func(t *testing.T, kind Kind) {
+		t.Parallel()
+		f, a, b := startPair(t, kind)
+		asleep := a.Sleep("n", 3*time.Second)
+		if r := f.Command("drain", a.ID, "nobody", "--yes"); r.Code != 3 || f.stateOf(a) != "ready" {
+			t.Errorf("%+v", r)
+		}
+		if outcome, detail := f.drain(a, 0, "--wait", "--grace", "1s"); outcome != "finished" || detail != "" {
+			t.Error(outcome, detail)
+		}
+		wantExit(t, a, 0)
+		if ans := <-asleep; ans.Status != http.StatusOK {
+			t.Error(ans)
+		}
+		wantNothingLeft(t, a)
+		wantNoTrace(t, f, "dwk_lease", "dwk_drain")
+		if f.stateOf(a) != "" || f.stateOf(b) != "ready" {
+			t.Errorf("%+v", f.status())
+		}
+		if log := a.Log(); !strings.Contains(log, `"grace":"1s"`) || !strings.Contains(log, "@") {
+			t.Error("the log does not say who asked for what")
+		}
+	})
+}
+
+// A request that is withdrawn during the grace leaves a replica that serves, and
+// that can be drained again.
+func TestDrainCancelled(t *testing.T) {
+	t.Parallel()
+	Each(t, func(t *testing.T, kind Kind) {
+		t.Parallel()
+		f := New(t, kind)
+		a := f.Start()
+		f.drain(a, 0, "--grace", "10m")
+		f.waitState(a, "draining")
+		a.WaitStatus(http.StatusServiceUnavailable)
+		if ans := addRow(a, "n"); ans.Status != http.StatusOK {
+			t.Errorf("during the grace: %v", ans)
+		}
+		if outcome, _ := f.drain(a, 0, "--cancel"); outcome != "withdrawn" {
+			t.Error(outcome)
+		}
+		a.WaitStatus(http.StatusOK)
+		if ans := addRow(a, "n"); ans.Status != http.StatusOK {
+			t.Error(ans)
+		}
+		if !strings.Contains(a.Log(), `"msg":"drain.withdrawn"`) {
+			t.Error("no drain.withdrawn was logged")
+		}
+		// A new request replaces the one before.
+		f.drain(a, 0, "--grace", "10m")
+		f.waitState(a, "draining")
+		if outcome, _ := f.drain(a, 0, "--grace", "0s", "--wait"); outcome != "finished" {
+			t.Error(outcome)
+		}
+		wantExit(t, a, 0)
+		wantNoTrace(t, f, "dwk_lease", "dwk_drain", "dwk_replica")
+	})
+}
+
+// A signal and POST /drain make a long grace short, and are not withdrawn.
+func TestDrainByOthersIsNotWithdrawn(t *testing.T) {
+	t.Parallel()
+	f := New(t, Wire, "DWK_DRAIN_GRACE=2s")
+	for name, trigger := range map[string]func(*Replica){
+		"signal": (*Replica).Terminate,
+		"post": func(r *Replica) {
+			if a := send(t.Context(), http.MethodGet, r.Admin+"/drain", ""); a.Status != http.StatusMethodNotAllowed {
+				t.Error(a)
+			}
+			a := send(t.Context(), http.MethodPost, r.Admin+"/drain", "")
+			if want := fmt.Sprintf(`{"replica":"%s","status":"draining"}`, r.ID); a.Status != http.StatusAccepted || strings.TrimSpace(a.Body) != want {
+				t.Errorf("%v, want %s", a, want)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := f.Start()
+			f.drain(a, 0, "--grace", "30m")
+			f.waitState(a, "draining")
+			trigger(a)
+			if outcome, detail := f.drain(a, 1, "--cancel"); outcome != "not finished" && outcome != "refused" {
+				t.Error(outcome, detail)
+			}
+			wantExit(t, a, 0)
+		})
+	}
+	wantNoTrace(t, f, "dwk_lease", "dwk_drain", "dwk_replica")
+}
+
+// From when the listener may be closed, the stop goes on.
+func TestDrainCancelledTooLate(t *testing.T) {
+	t.Parallel()
+	f, a, _ := startPair(t, Wire)
+	asleep := a.Sleep("n", 12*time.Second)
+	f.drain(a, 0)
+	f.waitState(a, "stopping")
+	if outcome, detail := f.drain(a, 1, "--cancel"); outcome != "refused" || !strings.Contains(detail, "stopping") {
+		t.Error(outcome, detail)
+	}
+	if ans := <-asleep; ans.Status != http.StatusOK {
+		t.Error(ans)
+	}
+	wantExit(t, a, 0)
+	if r := f.Command("drain", a.ID, "--cancel", "--yes"); r.Code != 3 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// What does not end in time is named, by the replica and by the command, and ends
+// with 1.
+func TestDrainOfAStuckHandler(t *testing.T) {
+	t.Parallel()
+	f, a, b := startPair(t, Wire)
+	asleep := a.Sleep("n", 25*time.Second)
+	if outcome, detail := f.drain(a, 1, "--wait", "--drain-timeout", "2s"); outcome != "not finished" || !strings.Contains(detail, "requests: ") {
+		t.Error(outcome, detail)
+	}
+	wantExit(t, a, 1)
+	if log := a.Log(); !strings.Contains(log, "not everything had finished") {
+		t.Error("the log does not say what had not finished")
+	}
+	if ans := <-asleep; ans.Status == http.StatusOK {
+		t.Error(ans)
+	}
+	if ans := addRow(b, "n"); ans.Status != http.StatusOK {
+		t.Error(ans)
+	}
+	wantNoSleeps(t, b)
+}
+
+// A replica that dies during its drain has not finished.
+func TestDrainOfAReplicaThatDies(t *testing.T) {
+	t.Parallel()
+	f := New(t, Wire, shortHeartbeats)
+	a := f.Start()
+	done := make(chan Result, 1)
+	go func() { done <- f.Command("drain", a.ID, "--yes", "--wait", "--grace", "10m", "-q") }()
+	f.waitState(a, "draining")
+	a.Kill()
+	if r := <-done; r.Code != 1 || !strings.Contains(r.Stderr, a.ID+": not finished: it died") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A store that is away during the drain does not keep the replica, which says what
+// it could not do.
+func TestDrainWithoutStore(t *testing.T) {
+	t.Parallel()
+	f := New(t, Wire, shortHeartbeats, "DWK_LIBSQL_TIMEOUT=2s")
+	a := f.Start()
+	f.drain(a, 0, "--grace", "3s", "--drain-timeout", "10s")
+	f.waitState(a, "draining")
+	f.Server.SetHook(func(context.Context, hrana.Request) hrana.Fault { return hrana.Fault{CutBefore: true} })
+	wantExit(t, a, 1)
+	f.Server.SetHook(nil)
+	if log := a.Log(); !strings.Contains(log, "registry: ") {
+		t.Error("the log does not say that the registry entry is left")
+	}
+	wantNothingLeft(t, a)
+}
+
+// A second signal ends a replica at once, which says what it was doing.
+func TestDrainAbandoned(t *testing.T) {
+	t.Parallel()
+	_, a, b := startPair(t, Wire)
+	asleep := a.Sleep("n", 20*time.Second)
+	a.Terminate()
+	Eventually(t, "the listener closes", func() bool { return strings.Contains(a.Log(), `"step":"schedules"`) })
+	time.Sleep(100 * time.Millisecond) // signals that come together count as one
+	a.Terminate()
+	wantExit(t, a, 1)
+	if log := a.Log(); !strings.Contains(log, `"msg":"drain.abandoned"`) || !strings.Contains(log, `"step":"requests","requests":1,"events":1`) {
+		t.Error("the log does not say what it was doing")
+	}
+	if ans := <-asleep; ans.Err == nil {
+		t.Error(ans)
+	}
+	wantNoSleeps(t, b)
+}
