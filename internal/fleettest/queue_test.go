@@ -132,7 +132,7 @@ func TestQueueDeliversOnce(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
 		f := newQueueFleet(t, kind, "batch: 10, concurrency: 2, visibility: 30s")
-		replicas := []*Replica{f.Start(), f.Start(), f.Start()}
+		replicas := []*Replica{f.Start("DWK_CLOCK_SHIFT=1h"), f.Start("DWK_CLOCK_SHIFT=-1h"), f.Start()}
 		n := queueLoad()
 		var wg sync.WaitGroup
 		for i := range 2 {
