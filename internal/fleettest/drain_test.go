@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -134,7 +135,8 @@ func TestDrainByOthersIsNotWithdrawn(t *testing.T) {
 	t.Parallel()
 	f := New(t, Wire, "DWK_DRAIN_GRACE=2s")
 	for name, trigger := range map[string]func(*Replica){
-		"signal": (*Replica).Terminate,
+		"signal":    (*Replica).Terminate,
+		"interrupt": func(r *Replica) { r.signal(syscall.SIGINT) },
 		"post": func(r *Replica) {
 			if a := send(t.Context(), http.MethodGet, r.Admin+"/drain", ""); a.Status != http.StatusMethodNotAllowed {
 				t.Error(a)
@@ -248,4 +250,36 @@ func TestDrainAbandoned(t *testing.T) {
 		t.Error(ans)
 	}
 	wantNoSleeps(t, b)
+}
+
+// A consumer that ends when it is told to has its messages handed back, and a
+// stuck one is named.
+func TestDrainOfConsumers(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		env  string
+		exit int
+	}{
+		"slow":  {"DWK_FAILPOINTS=queue.consume.before=sleep:0s", 0},
+		"stuck": {"DWK_FAILPOINTS=queue.consume.before=sleep:1h", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newQueueFleet(t, Wire, "batch: 1, concurrency: 1, visibility: 3s")
+			a := f.Start(c.env)
+			if ans := a.Post("queue/default/send", `{"sleep":25000}`); ans.Status != http.StatusOK {
+				t.Fatal(ans)
+			}
+			a.WaitHit("queue.consume.before", 1)
+			outcome, detail := f.drain(a, c.exit, "--wait", "--drain-timeout", "4s")
+			if stuck := c.exit == 1; stuck != (outcome == "not finished") || stuck != strings.Contains(detail, "queue default: 1 consumers still run") {
+				t.Error(outcome, detail)
+			}
+			wantExit(t, a, c.exit)
+			// Whatever it was, somebody else gets the message.
+			b := f.Start("DWK_FAILPOINTS=queue.consume.before=sleep:0s")
+			b.WaitHit("queue.consume.before", 1)
+			wantNoTrace(t, f, "dwk_lease")
+		})
+	}
 }

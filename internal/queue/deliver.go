@@ -10,6 +10,7 @@ import (
 
 	"github.com/davidwkeith/dwk/internal/clock"
 	"github.com/davidwkeith/dwk/internal/event"
+	"github.com/davidwkeith/dwk/internal/failpoint"
 	"github.com/davidwkeith/dwk/internal/kv"
 	"github.com/davidwkeith/dwk/internal/libsql"
 )
@@ -60,6 +61,7 @@ func (c *Consumers) call(ctx context.Context, q *consumer, b *batch) (err error)
 			err = fmt.Errorf("panic: %v", v)
 		}
 	}()
+	failpoint.Hit("queue.consume.before")
 	return q.fn(ctx, q.env, b)
 }
 
