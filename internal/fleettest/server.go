@@ -48,7 +48,7 @@ func startServer(t testing.TB, path string) *Server {
 }
 
 func (s *Server) start() {
-	h, err := hrana.New(hrana.Config{Path: s.path})
+	h, err := hrana.New(hrana.Config{Path: s.path, WriteLimit: time.Minute})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 
 // serveCursor runs a batch and sends its rows as they come, one JSON object a
 // line.
-func (s *Server) serveCursor(w http.ResponseWriter, r *http.Request) {
+func (s *Server) serveCursor(w http.ResponseWriter, r *http.Request, db *database) {
 	var m message
 	if !s.readBody(w, r, &m) {
 		return
@@ -30,7 +30,7 @@ func (s *Server) serveCursor(w http.ResponseWriter, r *http.Request) {
 	if done {
 		return
 	}
-	st, ok := s.begin(w, r, m.Baton)
+	st, ok := s.begin(w, r, db, m.Baton)
 	if !ok {
 		return
 	}
@@ -40,6 +40,7 @@ func (s *Server) serveCursor(w http.ResponseWriter, r *http.Request) {
 			s.streams.drop(st)
 		}
 	}()
+	st.busy = fault.Busy
 	baton := s.streams.add(st)
 	c := cursor{stream: st, out: bufio.NewWriterSize(w, 32<<10)}
 	w.Header().Set("Content-Type", "text/plain")
@@ -77,7 +78,8 @@ type cursor struct {
 }
 
 func (c *cursor) run(ctx context.Context, b *batch) error {
-	defer c.stream.conn.Watch(ctx)()
+	defer c.stream.conn.Watch(watched{ctx, c.stream})()
+	defer func() { c.stream.timedOut = false }()
 	return c.stream.batch(ctx, b, func(i int, q *statement) error {
 		if q == nil {
 			return nil

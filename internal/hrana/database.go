@@ -22,16 +22,20 @@ const (
 type database struct {
 	path        string
 	busyTimeout time.Duration
+	writeLimit  time.Duration
+	streams     *streams
 	// writing holds one token: the right to hold SQLite's write lock. Streams
 	// wait for it in order, where SQLite would make them look again and again.
 	writing chan struct{}
 
-	mu   sync.Mutex
-	idle []*sqlite.Conn
+	mu     sync.Mutex
+	idle   []*sqlite.Conn
+	holder *stream   // of the token
+	since  time.Time // when it got it
 }
 
-func newDatabase(path string, busyTimeout time.Duration) *database {
-	return &database{path: path, busyTimeout: busyTimeout, writing: make(chan struct{}, 1)}
+func newDatabase(path string, cfg Config, s *streams) *database {
+	return &database{path: path, busyTimeout: cfg.BusyTimeout, writeLimit: cfg.WriteLimit, streams: s, writing: make(chan struct{}, 1)}
 }
 
 // check opens the file for the first time.

@@ -51,6 +51,9 @@ func (st *stream) execute(ctx context.Context, q *statement, out sink) (counts, 
 	if len(q.Args) > 0 && len(q.NamedArgs) > 0 {
 		return counts{}, &proto.Error{Message: "Specifying both positional and named arguments is not supported", Code: "ARGS_BOTH_POSITIONAL_AND_NAMED"}
 	}
+	if err := st.admit(sql); err != nil {
+		return counts{}, err
+	}
 	var s *sqlite.Stmt
 	err = st.waitBusy(ctx, func() (err error) {
 		s, err = st.conn.Statement(sql)
@@ -77,6 +80,17 @@ func (st *stream) execute(ctx context.Context, q *statement, out sink) (counts, 
 	return c, nil
 }
 
+// admit reports why a statement is not even looked at.
+func (st *stream) admit(sql string) error {
+	if st.timedOut {
+		return errTimedOut
+	}
+	if st.strict {
+		return refuse(sql)
+	}
+	return nil
+}
+
 // run steps a statement to its end, in the stream's turn when it writes.
 func (st *stream) run(ctx context.Context, s *sqlite.Stmt, out sink) error {
 	if !s.ReadOnly() {
@@ -84,11 +98,18 @@ func (st *stream) run(ctx context.Context, s *sqlite.Stmt, out sink) error {
 			return err
 		}
 	}
-	defer func() {
-		if st.conn.Autocommit() {
-			st.yieldTurn()
-		}
-	}()
+	err := st.step(ctx, s, out)
+	if st.writing && st.evicted.Load() {
+		s.Reset() //nolint:errcheck // reported by the steps
+		err = st.checkTurn(err)
+	}
+	if st.conn.Autocommit() {
+		st.yieldTurn()
+	}
+	return err
+}
+
+func (st *stream) step(ctx context.Context, s *sqlite.Stmt, out sink) error {
 	if settingOf(s) {
 		st.changed = true
 	}
@@ -115,6 +136,9 @@ func (st *stream) run(ctx context.Context, s *sqlite.Stmt, out sink) error {
 // sequence runs all statements of a text up to the first error.
 func (st *stream) sequence(ctx context.Context, sql string) error {
 	for sql != "" {
+		if err := st.admit(sql); err != nil {
+			return err
+		}
 		s, tail, err := st.conn.Prepare(sql)
 		if err != nil {
 			return statementError(err)
@@ -133,30 +157,6 @@ func (st *stream) sequence(ctx context.Context, sql string) error {
 		sql = tail
 	}
 	return nil
-}
-
-// takeTurn waits for the right to write; it is kept while the transaction
-// lasts.
-func (st *stream) takeTurn(ctx context.Context) error {
-	if st.writing {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, st.db.busyTimeout)
-	defer cancel()
-	select {
-	case st.db.writing <- struct{}{}:
-		st.writing = true
-		return nil
-	case <-ctx.Done():
-		return &sqlite.Error{Code: sqlite.Busy, Message: "database is locked", Offset: -1}
-	}
-}
-
-func (st *stream) yieldTurn() {
-	if st.writing {
-		<-st.db.writing
-		st.writing = false
-	}
 }
 
 func (st *stream) waitBusy(ctx context.Context, attempt func() error) error {

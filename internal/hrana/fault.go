@@ -18,6 +18,8 @@ type Request struct {
 type Fault struct {
 	// Status, if not 0, is answered instead of executing.
 	Status int
+	// Busy has the first statement that writes find that the database is locked.
+	Busy bool
 	// CutBefore cuts the connection instead of executing.
 	CutBefore bool
 	// After, if not nil, is called after executing, before answering.
@@ -35,6 +37,14 @@ func (s *Server) SetHook(hook func(context.Context, Request) Fault) {
 	}
 	s.hook.Store(&hook)
 }
+
+// ExpireStreams ends all streams that no request uses, as if they had been idle
+// for too long.
+func (s *Server) ExpireStreams() { s.streams.expire() }
+
+// ForgetStreams is ExpireStreams, and makes all batons invalid, as a restart
+// does.
+func (s *Server) ForgetStreams() { s.streams.forget() }
 
 // before runs the hook and does what comes before executing; done is true when
 // the request ends here.

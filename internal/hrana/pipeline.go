@@ -20,7 +20,7 @@ var errTooLarge = &proto.Error{Message: "Response is too large", Code: "RESPONSE
 
 // servePipeline executes the requests of one message, one after the other also
 // when one fails.
-func (s *Server) servePipeline(w http.ResponseWriter, r *http.Request, version int) {
+func (s *Server) servePipeline(w http.ResponseWriter, r *http.Request, db *database, version int) {
 	var m message
 	if !s.readBody(w, r, &m) {
 		return
@@ -35,7 +35,7 @@ func (s *Server) servePipeline(w http.ResponseWriter, r *http.Request, version i
 	if done {
 		return
 	}
-	st, ok := s.begin(w, r, m.Baton)
+	st, ok := s.begin(w, r, db, m.Baton)
 	if !ok {
 		return
 	}
@@ -45,6 +45,7 @@ func (s *Server) servePipeline(w http.ResponseWriter, r *http.Request, version i
 			s.streams.drop(st)
 		}
 	}()
+	st.busy = fault.Busy
 	p := pipeline{stream: st, limit: s.cfg.MaxResponse}
 	err := p.run(r.Context(), m.Requests)
 	if err == nil {
@@ -81,9 +82,9 @@ func (s *Server) servePipeline(w http.ResponseWriter, r *http.Request, version i
 
 // begin returns the stream of a baton or a new one; false after it has answered
 // with an error.
-func (s *Server) begin(w http.ResponseWriter, r *http.Request, baton *string) (*stream, bool) {
+func (s *Server) begin(w http.ResponseWriter, r *http.Request, db *database, baton *string) (*stream, bool) {
 	if baton != nil {
-		st, err := s.streams.take(*baton)
+		st, err := s.streams.take(*baton, db)
 		switch err {
 		case nil:
 			return st, true
@@ -94,11 +95,12 @@ func (s *Server) begin(w http.ResponseWriter, r *http.Request, baton *string) (*
 		}
 		return nil, false
 	}
-	st, err := newStream(r.Context(), s.db)
+	st, err := newStream(r.Context(), db)
 	if err != nil {
 		sendError(w, http.StatusInternalServerError, err.Error())
 		return nil, false
 	}
+	st.strict = s.cfg.Strict
 	return st, true
 }
 
@@ -166,7 +168,11 @@ func (p *pipeline) respond(ctx context.Context, q *request) error {
 	if st.conn == nil {
 		return protocolError("Stream for this baton was closed")
 	}
-	defer st.conn.Watch(ctx)()
+	defer st.conn.Watch(watched{ctx, st})()
+	switch q.Type {
+	case "execute", "batch", "sequence":
+		defer func() { st.timedOut = false }() // the client learns of it by this one
+	}
 	switch q.Type {
 	case "execute":
 		p.out = append(p.out, `,"result":`...)

@@ -15,16 +15,31 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 )
 
 // A Config describes a server; zero values mean the defaults.
 type Config struct {
-	// Path is the database file; the folders above it are created.
+	// Path is the database file, that of the namespace "default"; the folders
+	// above it are created.
 	Path string
+	// Namespaces, if not "", is the folder of further databases, one file a
+	// namespace. A request names one in its path (/dev/NAME/v2/pipeline), in the
+	// headers x-namespace-bin (base64) or x-namespace, or by the first label of
+	// its host. CreateNamespace makes one.
+	Namespaces string
+	// Token, if not "", is the bearer token that pipelines and cursors need.
+	Token string
+	// Strict refuses the statements that sqld refuses: most settings by PRAGMA,
+	// VACUUM, ANALYZE, ATTACH and what is TEMP.
+	Strict bool
 	// Expiry is how long a stream may be idle; 10 s.
 	Expiry time.Duration
+	// WriteLimit is how long a transaction may write while others wait for it to
+	// end; then it is rolled back. 5 s.
+	WriteLimit time.Duration
 	// BusyTimeout is how long a statement waits for the write lock; 5 s.
 	BusyTimeout time.Duration
 	// MaxBody bounds a request's body; 32 MiB.
@@ -36,10 +51,10 @@ type Config struct {
 
 // A Server is an http.Handler. Close it after the http.Server that runs it.
 type Server struct {
-	cfg     Config
-	db      *database
-	streams *streams
-	hook    atomic.Pointer[func(context.Context, Request) Fault]
+	cfg        Config
+	namespaces *namespaces
+	streams    *streams
+	hook       atomic.Pointer[func(context.Context, Request) Fault]
 }
 
 // New opens the database file and starts the sweeper of idle streams.
@@ -52,13 +67,21 @@ func New(cfg Config) (*Server, error) {
 	}
 	setDefault(&cfg.Expiry, 10*time.Second)
 	setDefault(&cfg.BusyTimeout, 5*time.Second)
+	setDefault(&cfg.WriteLimit, 5*time.Second)
 	setDefault(&cfg.MaxBody, 32<<20)
 	setDefault(&cfg.MaxResponse, 10_000_000)
-	s := &Server{cfg: cfg, db: newDatabase(cfg.Path, cfg.BusyTimeout)}
-	if err := s.db.check(); err != nil {
-		return nil, fmt.Errorf("hrana: opening %s: %w", cfg.Path, err)
+	s := &Server{cfg: cfg, streams: newStreams(cfg.Expiry)}
+	open := func(path string) *database { return newDatabase(path, cfg, s.streams) }
+	s.namespaces = &namespaces{dir: cfg.Namespaces, open: open, byName: map[string]*database{defaultNamespace: open(cfg.Path)}}
+	err := s.namespaces.get(defaultNamespace).check()
+	if err != nil {
+		err = fmt.Errorf("hrana: opening %s: %w", cfg.Path, err)
+	} else if err = s.namespaces.load(); err != nil {
+		err = fmt.Errorf("hrana: %w", err)
 	}
-	s.streams = newStreams(cfg.Expiry)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	return s, nil
 }
 
@@ -71,24 +94,36 @@ func setDefault[T int | int64 | time.Duration](field *T, value T) {
 // Close ends all streams and closes the file. No request may be under way.
 func (s *Server) Close() error {
 	s.streams.close()
-	return s.db.close()
+	return s.namespaces.close()
 }
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	switch r.Method + " " + r.URL.Path {
+	namespace, route := "", r.URL.Path
+	if rest, ok := strings.CutPrefix(route, "/dev/"); ok && s.cfg.Namespaces != "" {
+		if name, tail, ok := strings.Cut(rest, "/"); ok && name != "" {
+			namespace, route = name, "/"+tail
+		}
+	}
+	switch r.Method + " " + route {
 	case "GET /v2", "GET /v3":
-		sendText(w, http.StatusOK, "Hello, this is HTTP API v"+r.URL.Path[2:]+" (Hrana over HTTP)")
+		sendText(w, http.StatusOK, "Hello, this is HTTP API v"+route[2:]+" (Hrana over HTTP)")
 	case "GET /health":
 		w.WriteHeader(http.StatusOK)
 	case "GET /version":
 		sendText(w, http.StatusOK, "dwk")
-	case "POST /v2/pipeline":
-		s.servePipeline(w, r, 2)
-	case "POST /v3/pipeline":
-		s.servePipeline(w, r, 3)
-	case "POST /v3/cursor":
-		s.serveCursor(w, r)
+	case "POST /v2/pipeline", "POST /v3/pipeline", "POST /v3/cursor":
+		if !s.authorized(w, r) {
+			return
+		}
+		db, ok := s.database(w, r, namespace)
+		switch {
+		case !ok:
+		case route == "/v3/cursor":
+			s.serveCursor(w, r, db)
+		default:
+			s.servePipeline(w, r, db, int(route[2]-'0'))
+		}
 	default:
 		http.NotFound(w, r)
 	}

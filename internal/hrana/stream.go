@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/davidwkeith/dwk/internal/clock"
@@ -28,6 +29,15 @@ type stream struct {
 	writing bool
 	// changed: a statement may have changed a setting of the connection.
 	changed bool
+	strict  bool
+	busy    bool // the next statement that writes finds a lock
+	// evicted: the turn is over, and the transaction with it.
+	evicted atomic.Bool
+
+	// timedOut: the transaction was ended, and the client does not know yet. As
+	// the connection, it belongs to the request that is under way; without one
+	// it is guarded by streams.mu.
+	timedOut bool
 
 	// Guarded by streams.mu:
 	id, seq uint64
@@ -42,7 +52,7 @@ func newStream(ctx context.Context, db *database) (*stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &stream{db: db, conn: conn, sqls: map[int32]string{}}, nil
+	return &stream{db: db, conn: conn, sqls: map[int32]string{}, inUse: true}, nil
 }
 
 // close rolls an open transaction back.
@@ -72,13 +82,18 @@ type streams struct {
 
 func newStreams(expiry time.Duration) *streams {
 	s := &streams{
-		key: make([]byte, 32), expiry: expiry,
+		key: newKey(), expiry: expiry,
 		stop: make(chan struct{}), swept: make(chan struct{}),
 		byID: map[uint64]*stream{},
 	}
-	rand.Read(s.key)
 	go s.sweep()
 	return s
+}
+
+func newKey() []byte {
+	key := make([]byte, 32)
+	rand.Read(key)
+	return key
 }
 
 // sweep closes idle streams until close.
@@ -121,18 +136,39 @@ func (s *streams) close() {
 // errExpired is answered as JSON, with a code, unlike other protocol errors.
 const errExpired = protocolError("The stream has expired due to inactivity")
 
-// take returns the stream of a baton, for one request.
-func (s *streams) take(baton string) (*stream, error) {
+// expire ends the streams without a request that is under way, as if they had
+// been idle for long.
+func (s *streams) expire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, st := range s.byID {
+		if !st.inUse && !st.expired {
+			st.close()
+			st.expired = true
+		}
+	}
+}
+
+// forget makes all batons invalid, as a restart does.
+func (s *streams) forget() {
+	s.expire()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.key = newKey()
+}
+
+// take returns the stream of a baton, for one request to the database.
+func (s *streams) take(baton string, db *database) (*stream, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	b, err := base64.RawStdEncoding.DecodeString(baton)
 	if err != nil || len(b) != 16+sha256.Size || !hmac.Equal(b[16:], s.mac(b[:16])) {
 		return nil, protocolError("Received an invalid baton")
 	}
 	id, seq := binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	st := s.byID[id]
 	switch {
-	case st == nil:
+	case st == nil || st.db != db:
 		return nil, protocolError("Received an invalid baton")
 	case st.inUse || st.seq != seq:
 		return nil, protocolError("Received a baton that has already been used")
@@ -183,7 +219,7 @@ func (s *streams) drop(st *stream) {
 // dropIdle closes a stream whose baton could not be delivered, unless a request
 // came with it all the same.
 func (s *streams) dropIdle(st *stream, baton string) {
-	if again, err := s.take(baton); err == nil && again == st {
+	if again, err := s.take(baton, st.db); err == nil && again == st {
 		s.drop(st)
 	}
 }

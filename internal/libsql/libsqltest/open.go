@@ -29,7 +29,7 @@ func File(t testing.TB) Place {
 // Wire returns a new database behind a server on a loopback port.
 func Wire(t testing.TB) Place {
 	t.Helper()
-	s, err := hrana.New(hrana.Config{Path: filepath.Join(t.TempDir(), "hrana.sqlite")})
+	s, err := hrana.New(hrana.Config{Path: filepath.Join(t.TempDir(), "hrana.sqlite"), WriteLimit: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
