@@ -41,7 +41,10 @@ func TestQueueSpeed(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %d", kind, n), func(t *testing.T) {
 				f := newQueueFleet(t, kind, "batch: 100, concurrency: 4")
 				if f.Server != nil {
-					f.Server.SetHook(func(context.Context, hrana.Request) hrana.Fault { time.Sleep(5 * time.Millisecond); return hrana.Fault{} })
+					f.Server.SetHook(func(context.Context, hrana.Request) hrana.Fault {
+						time.Sleep(5 * time.Millisecond)
+						return hrana.Fault{}
+					})
 				}
 				var r *Replica
 				for range n {

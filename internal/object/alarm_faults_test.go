@@ -44,9 +44,7 @@ func TestLostTakeIsNoCrash(t *testing.T) {
 	a := f.alarmist("a", shortTTL)
 	infos := make(chan durable.AlarmInfo, 9)
 	a.onAlarm = func(_ *timer, _ context.Context, i durable.AlarmInfo) error { infos <- i; return nil }
-	a.set(t, "x", 20*time.Millisecond)
-	eventually(t, "idle", func() bool { return a.Stats().Running == 0 })
-	time.Sleep(40 * time.Millisecond)
+	a.due(t, "x")
 	a.faults.setAfter(func([]libsql.Statement) error { return lost() })
 	a.poll(t)
 	a.faults.setAfter(nil)
@@ -86,8 +84,7 @@ func TestHandBackIsRepeated(t *testing.T) {
 	a, b := f.alarmist("a"), f.alarmist("b")
 	infos := make(chan durable.AlarmInfo, 9)
 	b.onAlarm = func(_ *timer, _ context.Context, i durable.AlarmInfo) error { infos <- i; return nil }
-	a.set(t, "x", 20*time.Millisecond)
-	time.Sleep(40 * time.Millisecond)
+	a.due(t, "x")
 	a.mu.Lock()
 	a.closed = true // as Stop does, before the poll's answer arrives
 	a.mu.Unlock()
@@ -159,9 +156,7 @@ func TestReadBackLeaseIsRenewed(t *testing.T) {
 			return errors.New("cancelled")
 		}
 	}
-	a.set(t, "x", 20*time.Millisecond)
-	eventually(t, "idle", func() bool { return a.Stats().Running == 0 })
-	time.Sleep(40 * time.Millisecond)
+	a.due(t, "x")
 	a.faults.setAfter(func([]libsql.Statement) error { return lost() })
 	a.poll(t)
 	a.faults.setAfter(nil)
@@ -178,13 +173,11 @@ func TestReadBackLeaseIsRenewed(t *testing.T) {
 func TestDamagedAlarmBlocksNoOther(t *testing.T) {
 	f := newFleet(t)
 	a := f.alarmist("a")
-	a.set(t, "bad", 30*time.Millisecond)
-	a.set(t, "good", 30*time.Millisecond)
-	eventually(t, "idle", func() bool { return a.Stats().Running == 0 })
+	a.due(t, "bad")
+	a.due(t, "good")
 	if _, err := f.db.Batch(t.Context(), libsql.Write, libsql.S(`UPDATE kv SET v = '{"epochMs":' WHERE k = ?`, alarm.SlotKey("Timer", durable.IDFromName("bad").String()))); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(40 * time.Millisecond)
 	deadline := time.Now().Add(5 * time.Second)
 	for a.fired.Load() == 0 {
 		if time.Now().After(deadline) {

@@ -110,6 +110,19 @@ func (a *alarmist) set(t *testing.T, name string, d time.Duration) {
 	}})
 }
 
+// due makes an object that exists and whose alarm has been due for a moment,
+// without any replica knowing of it.
+func (a *alarmist) due(t *testing.T, name string) {
+	t.Helper()
+	a.ask(t, name, "/add", nil)
+	eventually(t, "its lease is free", func() bool { return len(entries[any](t, a.store, "dwk_lease")) == 0 })
+	p := kv.NewPlan()
+	alarm.AddSet(p, "Timer", durable.IDFromName(name).String(), time.Now().Add(-time.Second))
+	if v, err := a.store.Commit(t.Context(), p); err != nil || !v.OK {
+		t.Fatal(err)
+	}
+}
+
 // slot returns the object's alarm.
 func (a *alarmist) slot(t *testing.T, name string) alarm.Shown {
 	t.Helper()
@@ -205,8 +218,7 @@ func TestAlarmTrips(t *testing.T) {
 	a := f.alarmist("a")
 	a.set(t, "x", 0)
 	a.settled(t, "x") // the event that set it runs it too
-	a.set(t, "x", 30*time.Millisecond)
-	time.Sleep(50 * time.Millisecond)
+	a.due(t, "x")
 	before := a.faults.trips.Load()
 	a.poll(t)
 	eventually(t, "the alarm has run", func() bool { return a.fired.Load() == 2 })
@@ -381,7 +393,7 @@ func (f *fleet) takeAs(holder string) {
 func TestAlarmOfADeadReplica(t *testing.T) {
 	f := newFleet(t)
 	a := f.alarmist("a")
-	a.set(t, "x", 20*time.Millisecond)
+	a.due(t, "x")
 	f.takeAs("dead")
 	infos := make(chan durable.AlarmInfo, 9)
 	a.onAlarm = func(_ *timer, _ context.Context, i durable.AlarmInfo) error { infos <- i; return nil }
@@ -399,7 +411,7 @@ func TestAlarmOfADeadReplica(t *testing.T) {
 func TestDeadlyAlarm(t *testing.T) {
 	f := newFleet(t)
 	a := f.alarmist("a")
-	a.set(t, "x", 20*time.Millisecond)
+	a.due(t, "x")
 	for n := range 3 {
 		f.takeAs(fmt.Sprint("dead", n))
 	}
@@ -557,8 +569,7 @@ func TestAlarmsUnderFaults(t *testing.T) {
 func TestStopHandsBack(t *testing.T) {
 	f := newFleet(t)
 	a, b := f.alarmist("a"), f.alarmist("b")
-	a.set(t, "x", 20*time.Millisecond)
-	time.Sleep(40 * time.Millisecond)
+	a.due(t, "x")
 	a.mu.Lock()
 	a.closed = true // as Stop does, before the poll's answer arrives
 	a.mu.Unlock()
