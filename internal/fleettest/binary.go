@@ -62,7 +62,10 @@ var binary = sync.OnceValues(func() (string, error) {
 // program returns a command of the program that has not been started.
 func (f *Fleet) program(env []string, args ...string) *exec.Cmd {
 	f.t.Helper()
-	path, err := binary()
+	path, err := f.Program, error(nil)
+	if path == "" {
+		path, err = binary()
+	}
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -39,6 +39,9 @@ type Fleet struct {
 	Dir, DataDir string
 	// Server is the store, nil on files.
 	Server *Server
+	// Program is the binary of what starts from now on, when it is not the one
+	// that is being tested.
+	Program string
 	// Env is added to the environment of all processes that start from now on.
 	Env []string
 	// Descriptors is how many files a process that starts from now on may have
