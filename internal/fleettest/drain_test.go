@@ -239,7 +239,7 @@ func TestDrainAbandoned(t *testing.T) {
 	_, a, b := startPair(t, Wire)
 	asleep := a.Sleep("n", 20*time.Second)
 	a.Terminate()
-	Eventually(t, "the listener closes", func() bool { return strings.Contains(a.Log(), `"step":"schedules"`) })
+	Eventually(t, "it stops", func() bool { return strings.Contains(a.Log(), `"step":"poller"`) })
 	time.Sleep(100 * time.Millisecond) // signals that come together count as one
 	a.Terminate()
 	wantExit(t, a, 1)

@@ -161,5 +161,9 @@ func (r *replica) abandon() {
 	for _, s := range r.consumers.Stats() {
 		consumers += s.Running
 	}
-	r.log.Error(event.DrainAbandoned, "step", r.step.Load(), "requests", r.public.Active(), "events", r.objects.Stats().Running, "consumers", consumers)
+	runs := 0
+	for _, s := range r.crons.Statuses() {
+		runs += s.Running
+	}
+	r.log.Error(event.DrainAbandoned, "step", r.step.Load(), "requests", r.public.Active(), "events", r.objects.Stats().Running, "consumers", consumers, "runs", runs)
 }
