@@ -25,9 +25,9 @@ type Balancer struct {
 }
 
 type backend struct {
-	admin string
-	proxy *httputil.ReverseProxy
-	ready bool
+	replica *Replica
+	proxy   *httputil.ReverseProxy
+	ready   bool
 }
 
 // NewBalancer starts a balancer without replicas, which ends with the test.
@@ -72,10 +72,11 @@ func (b *Balancer) Add(r *Replica) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.backends = append(b.backends, &backend{admin: r.Admin, proxy: p})
+	b.backends = append(b.backends, &backend{replica: r, proxy: p})
 }
 
-// check asks all replicas.
+// check asks all replicas. Somebody else may have got the port of one that is
+// gone: it does not answer in its name.
 func (b *Balancer) check(ctx context.Context) {
 	b.mu.Lock()
 	list := append([]*backend{}, b.backends...)
@@ -83,10 +84,10 @@ func (b *Balancer) check(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, e := range list {
 		wg.Go(func() {
-			ready := send(ctx, http.MethodGet, e.admin+"/readyz", "").Status == http.StatusOK
+			a := send(ctx, http.MethodGet, e.replica.Admin+"/readyz", "")
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			e.ready = ready
+			e.ready = a.Status == http.StatusOK && a.Replica() == e.replica.ID
 		})
 	}
 	wg.Wait()
