@@ -74,6 +74,7 @@ var layers = [][]string{
 	{
 		"internal/host",
 		"internal/audit",
+		"internal/dev",
 	},
 	{
 		"internal/cli",
@@ -94,6 +95,7 @@ var only = map[string][]string{
 	"modernc.org/": {"internal/sqlite", "internal/sqldb"},
 	"github.com/tursodatabase/libsql-client-go": {"internal/sqldb"},
 	"github.com/minio/minio-go":                 {"internal/bucket/s3"},
+	"github.com/johannesboyne/gofakes3":         {"internal/dev"},
 	"github.com/netresearch/go-cron":            {"internal/cron"},
 	"github.com/spf13/cobra":                    {"internal/cli"},
 	"github.com/spf13/viper":                    {"internal/config"},

@@ -27,6 +27,7 @@ Exit status: 0 done, 1 failed or found something wrong, 2 wrong usage or
 configuration, 3 the named thing does not exist, 4 partly done, 5 a store could
 not be reached, 130 interrupted.`,
 		Example: `  dwk serve                            run a replica
+  dwk dev                              run a whole fleet, to try things
   dwk fleet status                     how is the fleet?
   dwk probe                            are the stores all right?
   dwk lease inspect Counter --name a   who runs this object?
@@ -49,6 +50,7 @@ not be reached, 130 interrupted.`,
 		cmd   *cobra.Command
 	}{
 		{groupRun, newServe(e)},
+		{groupRun, newDev(e)},
 		{groupRun, newFleet(e)},
 		{groupRun, newDrain(e)},
 		{groupRun, newProbe(e)},

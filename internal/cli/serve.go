@@ -3,13 +3,16 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
+	"os"
 	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/davidwkeith/dwk/internal/config"
+	"github.com/davidwkeith/dwk/internal/dev"
 	"github.com/davidwkeith/dwk/internal/event"
 	"github.com/davidwkeith/dwk/internal/host"
 	"github.com/davidwkeith/dwk/internal/term"
@@ -51,6 +54,9 @@ the flags below, which win.`,
 	for _, f := range serveFlags {
 		cmd.Flags().String(f.flag, "", f.usage)
 	}
+	var supervised bool
+	cmd.Flags().BoolVar(&supervised, "supervised", false, "end at once when stdin ends, and say on stdout where it listens")
+	cmd.Flags().MarkHidden("supervised") //nolint:errcheck // it is there
 	cmd.Flags().Bool("dev", false, "development: plain http for any host of base_url")
 	cmd.RunE = e.run(func(ctx context.Context, _ []string) error {
 		flags := map[string]any{}
@@ -62,12 +68,12 @@ the flags below, which win.`,
 		if dev, _ := cmd.Flags().GetBool("dev"); cmd.Flags().Changed("dev") {
 			flags["dev"] = dev
 		}
-		return runServe(ctx, e, flags)
+		return runServe(ctx, e, flags, supervised)
 	})
 	return cmd
 }
 
-func runServe(ctx context.Context, e *env, flags map[string]any) error {
+func runServe(ctx context.Context, e *env, flags map[string]any, supervised bool) error {
 	if e.timeout.set {
 		return usagef("--timeout does not go with serve, which runs until it is told to stop")
 	}
@@ -83,7 +89,21 @@ func runServe(ctx context.Context, e *env, flags map[string]any) error {
 		log.Warn(event.ConfigWarning, "warning", w)
 	}
 	tuneMemory(e.opts.Environ)
-	return host.Serve(ctx, host.ServeOptions{Config: cfg, Apps: e.opts.Apps, Log: log, Version: buildInfo().Version, Stopping: e.opts.last.set})
+	o := host.ServeOptions{Config: cfg, Apps: e.opts.Apps, Log: log, Version: buildInfo().Version, Stopping: e.opts.last.set}
+	if supervised {
+		go endWith(e.opts.In) // as long as the process
+		o.Started = func(public, admin string) {
+			_ = e.term.WriteLine(dev.Addresses{Public: public, Admin: admin}) // else the supervisor is gone
+		}
+	}
+	return host.Serve(ctx, o)
+}
+
+// endWith ends the process at once when the stream does: then who started it is
+// gone.
+func endWith(in io.Reader) {
+	io.Copy(io.Discard, in) //nolint:errcheck // an error is an end
+	os.Exit(exitFailed)
 }
 
 // gcPercent is how much a replica allocates between two collections, in percent

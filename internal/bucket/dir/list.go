@@ -160,3 +160,7 @@ func decodeCursor(cursor string) (string, error) {
 	}
 	return string(item), nil
 }
+
+// After returns the cursor of a list that goes on behind an item, a key or a
+// prefix, whether there is such an item or not.
+func After(item string) (cursor string) { return encodeCursor(item) }
