@@ -198,6 +198,10 @@ func (a *actor) putEntry(ctx context.Context, c *objlog.Commit, entry *mirror.En
 	}
 	c.Ref, c.Size = objlog.Ref(a.rt.cfg.StoreID, c.Class, c.ID, c.TXID(), c.Epoch), entry.Size
 	if err := a.rt.cfg.Blobs.Put(ctx, c.Ref, entry.Open(), entry.Size); err != nil {
+		if errors.Is(err, durable.ErrUnknownOutcome) {
+			// It is known of the event: nothing refers to the file, if it is there.
+			err = errors.New(err.Error())
+		}
 		return errors.Join(durable.ErrUnavailable, fmt.Errorf("put a log entry into the object store: %w", err))
 	}
 	failpoint.Hit("object.offload.after")
