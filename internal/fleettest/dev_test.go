@@ -164,6 +164,9 @@ func TestDev(t *testing.T) {
 	if r := f.CommandEnv(d.environ(), "fleet", "wait", "--ready", "2", "--for", "1m"); r.Code != 0 {
 		t.Error(r)
 	}
+	if strings.Contains(d.Log(), `"bucket.sweep.failed"`) {
+		t.Error("a bucket could not be swept")
+	}
 	vars := d.environ()
 	d.signal(syscall.SIGINT)
 	if code := d.Wait(); code != 0 {

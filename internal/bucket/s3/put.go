@@ -219,6 +219,9 @@ func unavailable(err error) bool { return errors.Is(err, durable.ErrUnavailable)
 // them, and returns their number. Such parts take space and are not listed.
 func (b *Bucket) Sweep(ctx context.Context) (removed int, err error) {
 	res, err := b.core.ListMultipartUploads(ctx, b.name, b.prefix, "", "", "", 1000)
+	if minio.ToErrorResponse(err).Code == "NoSuchUpload" {
+		return 0, nil // how some stores say that there is none
+	}
 	if err != nil {
 		return 0, failure("sweep", b.prefix, err, false)
 	}

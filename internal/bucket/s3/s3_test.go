@@ -50,6 +50,14 @@ func open(t *testing.T, cfg Config) *Bucket {
 	return b
 }
 
+// A bucket without uploads has nothing to remove.
+func TestSweepOfNothing(t *testing.T) {
+	b := open(t, Config{URL: fake(t), Region: "us-east-1", PathStyle: "true", Timeout: time.Minute})
+	if n, err := b.Sweep(t.Context()); n != 0 || err != nil {
+		t.Error(n, err)
+	}
+}
+
 // TestSuite runs the suite against a server in this process, but for what that
 // server does wrong: it keeps metadata of the body before, finds delimiters at
 // the wrong places, and holds all bodies in this process's memory.
