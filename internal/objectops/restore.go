@@ -138,6 +138,9 @@ func (o *Ops) store(ctx context.Context, c *objlog.Commit, entry *spool.Spool) (
 	}
 	ref := objlog.Ref(o.StoreID, c.Class, c.ID, c.TXID(), c.Epoch)
 	if err := o.Blobs.Put(ctx, ref, entry.Reader(), c.Size); err != nil {
+		if errors.Is(err, durable.ErrUnknownOutcome) {
+			return fmt.Errorf("put %s: %v", ref, err) // it is known of the restore: no row names the file
+		}
 		return fmt.Errorf("put %s: %w", ref, err)
 	}
 	failpoint.Hit("objectops.put.after")
