@@ -3,7 +3,6 @@ package alarm
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"time"
 
@@ -126,27 +125,15 @@ func (t Take) Statements() []libsql.Statement {
 	}
 	var out []libsql.Statement
 	for _, sql := range []string{lookSQL, beginSQL, leaseSQL, moveSQL, slotSQL} {
-		out = append(out, bind(sql, args))
+		out = append(out, kv.Bind(sql, args))
 	}
 	args[":ids"] = list(slices.Concat(t.Holders, t.Lost))
-	return append(out, bind(takenSQL, args), libsql.S(endSQL))
+	return append(out, kv.Bind(takenSQL, args), libsql.S(endSQL))
 }
 
 func list(ids []string) string {
 	text, _ := json.Marshal(append([]string{}, ids...)) // it always can be
 	return string(text)
-}
-
-var placeholder = regexp.MustCompile(`:[a-z]+`)
-
-// bind replaces the names in a statement by placeholders.
-func bind(sql string, args map[string]any) libsql.Statement {
-	var values []any
-	sql = placeholder.ReplaceAllStringFunc(sql, func(name string) string {
-		values = append(values, args[name])
-		return "?"
-	})
-	return libsql.S(sql, values...)
 }
 
 // Read reads the results of Statements.

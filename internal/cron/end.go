@@ -30,7 +30,7 @@ type claim struct {
 func (c claim) ours(p *kv.Plan, more string) *kv.Plan {
 	args := keys(c.name, c.at, c.attempt)
 	args[":holder"] = c.holder
-	s := bind(`EXISTS (SELECT 1 FROM kv e WHERE e.k = :entry AND `+live("e")+` AND `+field("e", "holder")+` = :holder AND `+number("e", "attempt")+` = :attempt`+more+`)`, args)
+	s := kv.Bind(`EXISTS (SELECT 1 FROM kv e WHERE e.k = :entry AND `+live("e")+` AND `+field("e", "holder")+` = :holder AND `+number("e", "attempt")+` = :attempt`+more+`)`, args)
 	return p.Require(s.SQL, s.Args...)
 }
 
@@ -44,7 +44,7 @@ func (c claim) renewal() *kv.Plan {
 		`UPDATE kv SET v = json_set(v, '$.until', ` + kv.Now + ` + :ttl), expires_at = ` + kv.Now + ` + :ttl + :life WHERE k = :entry AND ` + kv.OK,
 		`UPDATE kv SET v = json_set(v, '$.until', ` + kv.Now + ` + :ttl) WHERE k = :last AND ` + field("kv", "bucket") + ` = :at AND ` + field("kv", "holder") + ` = :holder AND ` + kv.OK,
 	} {
-		s := bind(sql, args)
+		s := kv.Bind(sql, args)
 		p.Add(s.SQL, s.Args...)
 	}
 	return p
@@ -77,7 +77,7 @@ func (c claim) ending(r result) *kv.Plan {
 	}
 	p := c.ours(kv.NewPlan(), more).Stamped()
 	for _, sql := range []string{entryEnd(kv.OK), run, lastEnd(kv.OK), trim(kv.OK)} {
-		s := bind(sql, args)
+		s := kv.Bind(sql, args)
 		p.Add(s.SQL, s.Args...)
 	}
 	return p

@@ -3,14 +3,12 @@ package cron
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"time"
 	"unicode/utf8"
 
 	"github.com/davidwkeith/dwk/durable"
 	"github.com/davidwkeith/dwk/internal/kv"
 	"github.com/davidwkeith/dwk/internal/kv/tuple"
-	"github.com/davidwkeith/dwk/internal/libsql"
 )
 
 // The first elements of the keys.
@@ -88,22 +86,6 @@ func ms(t time.Time) int64 { return t.UnixMilli() }
 
 func runKey(name string, at int64, attempt int) []byte {
 	return tuple.MustEncode(PrefixRun, name, tuple.Millis(at), attempt)
-}
-
-var placeholder = regexp.MustCompile(`:[a-z]+`)
-
-// bind replaces the names in a statement by placeholders.
-func bind(sql string, args map[string]any) libsql.Statement {
-	var values []any
-	sql = placeholder.ReplaceAllStringFunc(sql, func(name string) string {
-		v, ok := args[name]
-		if !ok {
-			panic("cron: no value for " + name)
-		}
-		values = append(values, v)
-		return "?"
-	})
-	return libsql.S(sql, values...)
 }
 
 // encoded is v as JSON, which cannot fail for what this package makes.

@@ -155,7 +155,7 @@ func (t take) statements() (stmts []libsql.Statement, missed int) {
 		args[":cut"] = t.missed[len(t.missed)-1]
 	}
 	missed = -1
-	add := func(sql string) { stmts = append(stmts, bind(sql, args)) }
+	add := func(sql string) { stmts = append(stmts, kv.Bind(sql, args)) }
 	add(begins[t.kind])
 	switch t.kind {
 	case takeNew:

@@ -437,3 +437,16 @@ func TestWriteRunsStatementsTogether(t *testing.T) {
 		}
 	})
 }
+
+func TestBind(t *testing.T) {
+	s := kv.Bind(`SELECT :a, '$.x', :bb, :a`, map[string]any{":a": 1, ":bb": "two"})
+	if s.SQL != `SELECT ?, '$.x', ?, ?` || fmt.Sprint(s.Args) != "[1 two 1]" {
+		t.Errorf("%+v", s)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a parameter without an argument is bound")
+		}
+	}()
+	kv.Bind(`SELECT :a`, nil)
+}
