@@ -2,6 +2,7 @@ package alarm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/davidwkeith/dwk/internal/kv"
@@ -13,9 +14,14 @@ import (
 // were.
 func ReleaseAll(ctx context.Context, s *kv.Store, replica string) (int, error) {
 	n := 0
+	var failed error
 	for info, err := range lease.List(ctx, s, "") {
 		if err != nil {
-			return n, fmt.Errorf("leases of replica %s: %w", replica, err)
+			// A damaged lease is nobody's; it stops nobody from releasing his own.
+			if info.ID == "" {
+				failed = errors.Join(failed, fmt.Errorf("leases of replica %s: %w", replica, err))
+			}
+			continue
 		}
 		if info.Replica != replica {
 			continue
@@ -27,11 +33,12 @@ func ReleaseAll(ctx context.Context, s *kv.Store, replica string) (int, error) {
 		h.AddRelease(p)
 		v, err := s.Commit(ctx, p)
 		if err != nil {
-			return n, fmt.Errorf("release lease of %s/%s: %w", info.Class, info.ID, err)
+			failed = errors.Join(failed, fmt.Errorf("release lease of %s/%s: %w", info.Class, info.ID, err))
+			continue
 		}
 		if v.OK {
 			n++
 		}
 	}
-	return n, nil
+	return n, failed
 }

@@ -132,3 +132,7 @@ func key(prefix, expr string) string {
 
 // open are the occurrences e of a schedule that were won and not ended.
 var open = `kv l CROSS JOIN ` + listed + ` CROSS JOIN kv e WHERE l.k = :last AND o.type = 'integer' AND e.k = ` + key(`:entries`, `o.value`) + ` AND ` + running("e")
+
+// The instants that statements can encode as keys, in epoch milliseconds: 2004 to
+// 2039.
+const minMs, maxMs = 1 << 40, 1<<41 - 1

@@ -60,6 +60,9 @@ func look(names []string) []libsql.Statement {
 	return []libsql.Statement{libsql.S(lookSQL, arg), libsql.S(openSQL, arg)}
 }
 
+// maxAttempts bounds the attempts that are read: what is stored may be damaged.
+const maxAttempts = 1_000_000
+
 // readLook reads the results of look, in the order of the names, and the
 // primary's time.
 func readLook(res []libsql.Result, n int) (list []seen, nowMs int64) {
@@ -79,7 +82,7 @@ func readLook(res []libsql.Result, n int) (list []seen, nowMs int64) {
 			if h, ok := row[5].([]byte); ok {
 				if parts, err := tuple.Decode(h); err == nil && len(parts) == 4 {
 					runs, _ := parts[3].(float64)
-					s.request.runs = int(runs)
+					s.request.runs = int(min(max(0, runs), maxAttempts))
 				}
 			}
 		}
@@ -90,6 +93,7 @@ func readLook(res []libsql.Result, n int) (list []seen, nowMs int64) {
 		var r openRun
 		r.at, _ = row[1].(int64)
 		if text, ok := row[2].(string); ok && json.Unmarshal([]byte(text), &r.occurrence) == nil {
+			r.Attempt = min(max(0, r.Attempt), maxAttempts)
 			list[i].running = append(list[i].running, r)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/davidwkeith/dwk/durable"
 	"github.com/davidwkeith/dwk/internal/kv"
 	"github.com/davidwkeith/dwk/internal/kv/tuple"
 	"github.com/davidwkeith/dwk/internal/libsql"
@@ -198,6 +199,9 @@ func Resume(ctx context.Context, s *kv.Store, name string) (bool, error) {
 // replica has begun.
 func Request(ctx context.Context, s *kv.Store, name, by string, at time.Time) (id string, err error) {
 	value := map[string]any{"by": by}
+	if !at.IsZero() && (ms(at) < minMs || ms(at) > maxMs) {
+		return "", fmt.Errorf("request a run of schedule %s at %s: %w", name, at.UTC().Format(time.RFC3339), durable.ErrInvalid)
+	}
 	if !at.IsZero() {
 		value["bucket"] = at.UnixMilli()
 	}

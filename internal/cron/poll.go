@@ -94,7 +94,7 @@ func (j *job) proposals(now time.Time, ttl time.Duration) (list []take) {
 		switch {
 		case r.Until > ms(now) || j.runs[r.Holder]:
 		case r.Attempt < 1 || r.Attempt == 1 && !j.opts.AtMostOnce:
-			if !j.seen.paused && !j.opts.Paused && j.free() {
+			if !j.seen.paused && j.free() { // one that runs on request only is repeated too
 				add(takeRepeat, r.at, r.Attempt+1).old = r.Holder
 			}
 		default:

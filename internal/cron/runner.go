@@ -213,10 +213,11 @@ func (c *Runner) handBack(ctx context.Context) error {
 	lost := c.lost
 	c.lost = nil
 	c.mu.Unlock()
+	var failed error
 	for _, t := range lost {
 		if _, err := c.cfg.Commits.Commit(ctx, t.claim().ending(result{})); err != nil {
-			return fmt.Errorf("hand back schedule %s: %w", t.name, err)
+			failed = errors.Join(failed, fmt.Errorf("hand back schedule %s: %w", t.name, err))
 		}
 	}
-	return nil
+	return failed
 }

@@ -104,9 +104,7 @@ func TestFleet(t *testing.T) {
 	if len(before) != 2 || before[1].Name != "r2" || before[0].PID == before[1].PID || len(f.Ready()) != 2 || f.Ready()[1] != before[1].Public {
 		t.Errorf("%+v, ready %v", before, f.Ready())
 	}
-	if !j.has("r1: it runs") || !j.has("r2: it runs") {
-		t.Error(j.lines)
-	}
+	eventually(t, "both have said that they run", func() bool { return j.has("r1: it runs") && j.has("r2: it runs") })
 	// One that is killed is soon not used, and comes again.
 	if err := syscall.Kill(before[0].PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)

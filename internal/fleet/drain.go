@@ -82,7 +82,7 @@ func CancelDrain(ctx context.Context, s *kv.Store, id string) (ok bool, err erro
 	key := tuple.MustEncode(DrainPrefix, id)
 	p := kv.NewPlan().
 		Require(`EXISTS (SELECT 1 FROM kv WHERE k = ? AND `+kv.Live+`)`, key).
-		Require(`EXISTS (SELECT 1 FROM kv WHERE k = ? AND json_extract(v, '$.state') <> ? AND `+kv.Live+`)`, tuple.MustEncode(ReplicaPrefix, id), string(Stopping)).
+		Require(`EXISTS (SELECT 1 FROM kv WHERE k = ? AND CASE WHEN json_valid(v) THEN json_extract(v, '$.state') ELSE '' END <> ? AND `+kv.Live+`)`, tuple.MustEncode(ReplicaPrefix, id), string(Stopping)).
 		Delete(key)
 	v, err := s.Commit(ctx, p)
 	if err != nil {

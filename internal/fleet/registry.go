@@ -164,7 +164,7 @@ func (r *Registry) Poll(int) []libsql.Statement {
 		return stmts
 	}
 	r.sent = poll{len(stmts), len(stmts) + 1, asked && known.state != want}
-	return append(stmts, libsql.S(`SELECT ver, json_extract(v, '$.state') FROM kv WHERE k = ? AND `+kv.Live, r.key), mode.Statement())
+	return append(stmts, libsql.S(`SELECT ver, CASE WHEN json_valid(v) THEN json_extract(v, '$.state') END FROM kv WHERE k = ? AND `+kv.Live, r.key), mode.Statement())
 }
 
 // value is the entry as text; the statement adds the primary's time.

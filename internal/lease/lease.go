@@ -199,7 +199,8 @@ func Inspect(ctx context.Context, s *kv.Store, class, id string) (Info, bool, er
 
 func first(i Info, _ bool, err error) (Info, bool, error) { return i, i.Stamp != 0, err }
 
-// List yields the live leases, of one class unless class is empty.
+// List yields the live leases, of one class unless class is empty. A value that
+// cannot be read is an error behind which it goes on.
 func List(ctx context.Context, s *kv.Store, class string) iter.Seq2[Info, error] {
 	prefix := tuple.Key{Prefix}
 	if class != "" {
@@ -218,9 +219,10 @@ func List(ctx context.Context, s *kv.Store, class string) iter.Seq2[Info, error]
 			i.Class, _ = e.Key[1].(string)
 			i.ID, _ = e.Key[2].(string)
 			if err := json.Unmarshal(e.Value, &i.Value); err != nil {
-				err = fmt.Errorf("lease of %s/%s: %w", i.Class, i.ID, err)
-				yield(i, err)
-				return
+				if !yield(i, fmt.Errorf("lease of %s/%s: %w", i.Class, i.ID, err)) {
+					return
+				}
+				continue
 			}
 			if !yield(i, nil) {
 				return

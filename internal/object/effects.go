@@ -212,9 +212,8 @@ func (s *state) changeAlarm(c alarmChange) error {
 	if _, ok := s.i.object.(durable.Alarmer); !ok && s.i.object != nil && !c.deletes() {
 		return fmt.Errorf("objects of class %s have no alarm: %w", s.i.a.class, durable.ErrInvalid)
 	}
-	if _, set := s.i.a.alarmIn(ev); c.deletes() && !set && ev.firing == nil {
-		ev.alarm = nil
-		return nil
+	if _, set := s.i.a.alarmIn(ev); c.deletes() && !set && ev.alarm == nil && ev.firing == nil {
+		return nil // there is nothing to commit
 	}
 	ev.alarm = &c
 	return nil

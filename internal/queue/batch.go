@@ -54,8 +54,8 @@ const (
 
 var _ durable.Message = (*message)(nil)
 
-func newBatch(queue string, list []held, sent time.Time) *batch {
-	b := &batch{queue: queue, claim: list[0].Claim, until: sent.Add(list[0].left)}
+func newBatch(queue, claim string, list []held, sent time.Time) *batch {
+	b := &batch{queue: queue, claim: claim, until: sent.Add(list[0].left)}
 	for _, h := range list {
 		b.messages = append(b.messages, &message{b: b, held: h})
 		if end := sent.Add(h.left); end.Before(b.until) {

@@ -118,7 +118,9 @@ func (c *Consumers) Polled(res []libsql.Result, err error, sent time.Time) (agai
 			c.buried(q, res[i])
 			q.more = len(res[i].Rows) == q.pending.limit
 		case "locate":
-			q.givenUp = append(q.givenUp, givenUp{q.pending.id, clock.Now()})
+			if len(res[i].Rows) == 0 { // else it has arrived, and cannot do so later
+				q.givenUp = append(q.givenUp, givenUp{q.pending.id, clock.Now()})
+			}
 			c.took(q, res[i], sent)
 		case "take":
 			c.took(q, res[i], sent)
@@ -159,9 +161,10 @@ func (c *Consumers) took(q *consumer, r libsql.Result, sent time.Time) {
 	q.more = q.more || suspect || len(list) >= claim.limit || bytes > claim.bytes-maxRow
 	for len(list) > 0 {
 		n := min(len(list), q.cfg.Batch)
-		b := newBatch(q.name, list[:n], sent)
+		b := newBatch(q.name, claim.id, list[:n], sent)
 		list = list[n:]
-		if c.stopping {
+		// What has little of its claim left, after an outage, would be cut off.
+		if c.stopping || b.left() < q.cfg.Visibility/3 {
 			c.wg.Go(func() { c.settle(q, b, errNotBegun) })
 			continue
 		}
