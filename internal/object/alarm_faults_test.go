@@ -12,6 +12,7 @@ import (
 	"github.com/davidwkeith/dwk/durable"
 	"github.com/davidwkeith/dwk/internal/alarm"
 	"github.com/davidwkeith/dwk/internal/kv"
+	"github.com/davidwkeith/dwk/internal/lease"
 	"github.com/davidwkeith/dwk/internal/libsql"
 )
 
@@ -185,5 +186,34 @@ func TestDamagedAlarmBlocksNoOther(t *testing.T) {
 		}
 		a.poll(t)
 		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// TestStopHandsBackWhatWaits: an alarm that was taken for an object that is still
+// busy, under a lease that has ended, is not waited for.
+func TestStopHandsBackWhatWaits(t *testing.T) {
+	f := newFleet(t)
+	a := f.alarmist("a")
+	a.due(t, "x")
+	begun, goOn := make(chan bool), make(chan bool)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		a.doClass(t.Context(), "Timer", "x", "/wait", handlers{"/wait": func(*funcObject, http.ResponseWriter, *http.Request) { close(begun); <-goOn }})
+	})
+	<-begun
+	// An operator ends the lease, and the poll takes the object.
+	if _, err := f.db.Batch(t.Context(), libsql.Write, libsql.S(`DELETE FROM kv WHERE k = ?`, lease.Key("Timer", durable.IDFromName("x").String()))); err != nil {
+		t.Fatal(err)
+	}
+	a.poll(t)
+	if s := a.slot(t, "x"); s.Claim == "" {
+		t.Fatalf("not taken: %+v", s)
+	}
+	wg.Go(func() { a.stop(t) })
+	eventually(t, "it is handed back", func() bool { return a.slot(t, "x").Claim == "" })
+	close(goOn)
+	wg.Wait()
+	if s := a.slot(t, "x"); !s.Set || s.RetryCount != 0 || a.fired.Load() != 0 {
+		t.Errorf("left: %+v, %d runs", s, a.fired.Load())
 	}
 }
