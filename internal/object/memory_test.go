@@ -24,9 +24,11 @@ func TestMemoryIsBounded(t *testing.T) {
 				t.Fatalf("%d %s", w.Code, w.Body)
 			}
 			b.settled(t, f)
-			if s := b.Stats(); s.Memory > b.cfg.Memory || s.Objects > room+2 {
-				t.Fatalf("%d objects take %d bytes, at most %d", s.Objects, s.Memory, b.cfg.Memory)
-			}
+			// Room is made once an object is idle, by what ran it.
+			eventually(t, "little enough is in memory", func() bool {
+				s := b.Stats()
+				return s.Memory <= b.cfg.Memory && s.Objects <= room+2
+			})
 		}
 	}
 	if s := b.Stats(); s.Objects < room/2 {
@@ -56,13 +58,9 @@ func TestMemoryIsBounded(t *testing.T) {
 			t.Fatalf("%d %s", w.Code, w.Body)
 		}
 		c.settled(t, f)
-		if s := c.Stats(); s.Objects != 1 {
-			t.Errorf("%d objects in memory", s.Objects)
-		}
+		eventually(t, "one object is in memory", func() bool { return c.Stats().Objects == 1 })
 		c.value(t, "0")
 		c.settled(t, f)
 	}
-	if s := c.Stats(); s.Objects != 1 {
-		t.Errorf("%d objects in memory", s.Objects)
-	}
+	eventually(t, "one object is in memory", func() bool { return c.Stats().Objects == 1 })
 }
