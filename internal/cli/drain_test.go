@@ -126,7 +126,7 @@ func TestDrainWait(t *testing.T) {
 
 func TestDrainWaitEnds(t *testing.T) {
 	f := newFixture(t)
-	f.environ = append(f.environ, "DWK_FLEET_HEARTBEAT_TTL=3s", "DWK_LIBSQL_TIMEOUT=100ms")
+	f.environ = append(f.environ, "DWK_FLEET_HEARTBEAT_TTL=3s", "DWK_LIBSQL_TIMEOUT=1s")
 	f.replica("hung", fleet.Ready, "1")
 	r := f.run("drain", "hung", "--wait", "--yes", "--grace", "0s", "--drain-timeout", "1ms", "--interval", "10ms", "-q")
 	if r.code != exitFailed || !strings.Contains(r.err, "replica hung: late: not gone in time") || !strings.Contains(r.out, "late") {

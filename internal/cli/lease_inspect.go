@@ -102,10 +102,14 @@ func watchLease(ctx context.Context, e *env, s *host.Stores, o leaseInspectOptio
 	defer ticker.Stop()
 	var err error
 	for {
-		if err != nil {
+		switch {
+		case ctx.Err() != nil: // what was last asked has no answer
+		case err != nil:
 			e.term.Notef("%s", oneLine(err.Error()))
-		} else if err := showLook(e.term, o, i, held); err != nil {
-			return err
+		default:
+			if err := showLook(e.term, o, i, held); err != nil {
+				return err
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -115,9 +119,7 @@ func watchLease(ctx context.Context, e *env, s *host.Stores, o leaseInspectOptio
 			return ctx.Err()
 		case <-ticker.C:
 		}
-		if i, held, err = lease.Inspect(ctx, s.KV, o.class, o.id); ctx.Err() != nil {
-			err = nil
-		}
+		i, held, err = lease.Inspect(ctx, s.KV, o.class, o.id)
 	}
 }
 

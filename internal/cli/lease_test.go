@@ -104,7 +104,7 @@ func TestLeaseWatch(t *testing.T) {
 		t.Errorf("exit %d", c)
 	}
 	// It ends in order when its time is over.
-	if out := f.ok("lease", "inspect", "A", "0a", "--watch", "--timeout", "50ms", "--interval", "10ms"); !strings.Contains(out, "no replica runs its events") {
+	if out := f.ok("lease", "inspect", "A", "0a", "--watch", "--timeout", "2s", "--interval", "10ms"); !strings.Contains(out, "no replica runs its events") {
 		t.Error(out)
 	}
 }
