@@ -269,3 +269,14 @@ func noise(r *rand.Rand, n int) []byte {
 	}
 	return b
 }
+
+// readTail reads the entries behind a position as an acquire does.
+func readTail(ctx context.Context, s *kv.Store, id string, have uint64) ([]objlog.Entry, error) {
+	p := kv.NewPlan()
+	i := objlog.AddTail(p, "C", id, have)
+	v, err := s.Commit(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return objlog.ReadEntries(v.Results[i])
+}

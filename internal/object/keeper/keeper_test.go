@@ -200,7 +200,7 @@ func TestRetentionBySize(t *testing.T) {
 		if n := f.count(`SELECT count(*) FROM obj_log WHERE level = 0 AND commit_id IS NOT NULL`); n != 256 {
 			t.Errorf("%d commit ids of two minutes", n)
 		}
-		tail, err := objlog.Tail(t.Context(), f.store, "C", "0a", 5)
+		tail, err := readTail(t.Context(), f.store, "0a", 5)
 		if err != nil || len(tail) != 0 {
 			t.Errorf("rows without data in the tail: %d, %v", len(tail), err)
 		}

@@ -387,7 +387,7 @@ func TestAdvance(t *testing.T) {
 	if err := m.Advance(6); err != nil {
 		t.Fatal(err)
 	}
-	empty, err := EncodeEmpty(first.Post, 6, first.PageSize, first.Pages)
+	empty, err := encodeEmpty(first.Post, 6, first.PageSize, first.Pages)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"sync"
 
-	"github.com/davidwkeith/dwk/internal/clock"
 	"github.com/pierrec/lz4/v4"
 )
 
@@ -106,25 +105,6 @@ func (e *encoder) close(post uint64) error {
 	}
 	e.buf = binary.BigEndian.AppendUint64(e.buf[:0], checksumFlag|e.crc)
 	return e.writeRaw(e.buf)
-}
-
-// EncodeEmpty returns the entry of a commit that changed no page of a database
-// which has the given size, for logs that want a file for every commit.
-func EncodeEmpty(before Position, txid uint64, pageSize, pages uint32) ([]byte, error) {
-	if before.Checksum == 0 || txid <= before.TXID || before.TXID == 0 {
-		return nil, fmt.Errorf("encode commit %d after %s: there is no database", txid, before)
-	}
-	var b appender
-	e := newEncoder(&b)
-	defer e.release()
-	h := Header{PageSize: pageSize, Pages: pages, MinTXID: before.TXID + 1, MaxTXID: txid, Timestamp: clock.UnixMilli(), Pre: before.Checksum}
-	if err := e.header(h); err != nil {
-		return nil, err
-	}
-	if err := e.close(before.Checksum); err != nil {
-		return nil, err
-	}
-	return b, nil
 }
 
 // An appender is a growing byte slice.

@@ -169,7 +169,7 @@ func randomHandOver(t *testing.T, pageSize int, seed uint64, events int) {
 			row := logRow{min: post.TXID, max: post.TXID}
 			if pageSize, pages := m.Size(); pages > 0 && r.IntN(6) > 0 {
 				var err error
-				if row.data, err = EncodeEmpty(pre, post.TXID, pageSize, pages); err != nil {
+				if row.data, err = encodeEmpty(pre, post.TXID, pageSize, pages); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -31,12 +31,6 @@ func (d Delete) Add(p *kv.Plan) {
 		d.Class, d.ID, int64(d.TXID()), FormatSum(0), FormatSum(0), d.CommitID)
 }
 
-// Head is the head after the deletion. Its times are not set, except that
-// DeletedAt is not 0.
-func (d Delete) Head() Head {
-	return Head{TXID: d.TXID(), CommitID: d.CommitID, PageSize: d.Base.PageSize, Epoch: d.Epoch, Name: d.Base.Name, DeletedAt: 1}
-}
-
 // AddGarbage adds to a plan that the files of the rows of obj_log that a
 // condition selects become garbage, from now on. Another row may still name
 // them: that is seen when they are collected.

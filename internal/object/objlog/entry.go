@@ -1,7 +1,6 @@
 package objlog
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/davidwkeith/dwk/internal/kv"
@@ -86,17 +85,6 @@ const tailSQL = `SELECT ` + columns + ` FROM (
 func AddTail(p *kv.Plan, class, id string, have uint64) int {
 	return p.AddShared(tailSQL+` AND `+kv.OK+` AND (t.r = 1 OR t.s <= ?) ORDER BY l.max_txid`,
 		class, id, int64(have), MaxRows, class, id, int64(have), MaxBytes)
-}
-
-// Tail reads the entries behind a position at the primary: some, when there
-// are many.
-func Tail(ctx context.Context, s *kv.Store, class, id string, have uint64) ([]Entry, error) {
-	res, err := s.Decide(ctx, libsql.S(tailSQL+` AND (t.r = 1 OR t.s <= ?) ORDER BY l.max_txid`,
-		class, id, int64(have), MaxRows, class, id, int64(have), MaxBytes))
-	if err != nil {
-		return nil, fmt.Errorf("read log of %s/%s: %w", class, id, err)
-	}
-	return ReadEntries(res[0])
 }
 
 // ReadEntries returns the entries that the result shows.
