@@ -46,6 +46,19 @@ func (s *Server) ExpireStreams() { s.streams.expire() }
 // does.
 func (s *Server) ForgetStreams() { s.streams.forget() }
 
+// Streams returns how many streams are open, in use or idle.
+func (s *Server) Streams() int {
+	s.streams.mu.Lock()
+	defer s.streams.mu.Unlock()
+	n := 0
+	for _, st := range s.streams.byID {
+		if !st.expired {
+			n++
+		}
+	}
+	return n
+}
+
 // before runs the hook and does what comes before executing; done is true when
 // the request ends here.
 func (s *Server) before(w http.ResponseWriter, r *http.Request, requests []request) (f Fault, done bool) {

@@ -45,6 +45,17 @@ type Config struct {
 	Observe func(took time.Duration, err error)
 }
 
+// WithDefaults returns the configuration with what zero stands for.
+func (c Config) WithDefaults() Config {
+	if c.Timeout == 0 {
+		c.Timeout = defaultTimeout
+	}
+	if c.MaxConns == 0 {
+		c.MaxConns = defaultMaxConns
+	}
+	return c
+}
+
 // A DB is one database. It is safe for concurrent use.
 type DB struct {
 	backend backend
@@ -72,12 +83,7 @@ type backend interface {
 // Open checks the configuration. A server is first spoken to by the first
 // call; for a file the folders above it are created.
 func Open(cfg Config) (*DB, error) {
-	if cfg.Timeout == 0 {
-		cfg.Timeout = defaultTimeout
-	}
-	if cfg.MaxConns == 0 {
-		cfg.MaxConns = defaultMaxConns
-	}
+	cfg = cfg.WithDefaults()
 	if cfg.Timeout < 0 || cfg.MaxConns < 0 {
 		return nil, errors.New("database: a negative timeout or number of connections")
 	}

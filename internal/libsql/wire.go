@@ -55,10 +55,26 @@ func openWire(u *url.URL, cfg Config) (*wire, error) {
 	if cfg.Namespace != "" {
 		w.header.Set("X-Namespace", cfg.Namespace)
 	}
+	var err error
+	if w.transport, err = NewTransport(cfg); err != nil {
+		return nil, err
+	}
+	w.client = &http.Client{
+		Transport:     w.transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return w, nil
+}
+
+// NewTransport returns the way to the server of a configuration: its
+// certificates, bounds and connections, which are used by one request at a
+// time. Another client of the same server takes one of its own.
+func NewTransport(cfg Config) (*http.Transport, error) {
+	cfg = cfg.WithDefaults()
 	var protocols http.Protocols
 	protocols.SetHTTP1(true) // one request a connection: what was written is certain
 	dialer := &net.Dialer{Timeout: cfg.Timeout, KeepAlive: 15 * time.Second}
-	w.transport = &http.Transport{
+	t := &http.Transport{
 		Proxy: http.ProxyFromEnvironment,
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := dialer.DialContext(ctx, network, addr)
@@ -81,13 +97,9 @@ func openWire(u *url.URL, cfg Config) (*wire, error) {
 		if err != nil {
 			return nil, err
 		}
-		w.transport.TLSClientConfig = &tls.Config{RootCAs: pool}
+		t.TLSClientConfig = &tls.Config{RootCAs: pool}
 	}
-	w.client = &http.Client{
-		Transport:     w.transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	return w, nil
+	return t, nil
 }
 
 func certificates(file string) (*x509.CertPool, error) {
@@ -113,8 +125,7 @@ func (w *wire) close() error {
 
 // post sends one request; the answer has status 200.
 func (w *wire) post(ctx context.Context, path string, body []byte) (*http.Response, error) {
-	var sent sending
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: sent.gotConn})
+	ctx, nothingSent := TraceSending(ctx)
 	// net/http repeats a POST with such a body only when it was given a
 	// connection that turned out closed before anything was written to it.
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.base+path, bytes.NewReader(body))
@@ -124,7 +135,7 @@ func (w *wire) post(ctx context.Context, path string, body []byte) (*http.Respon
 	req.Header = w.header
 	resp, err := w.client.Do(req)
 	if err != nil {
-		return nil, transportError(ctx, &sent, err)
+		return nil, transportError(ctx, nothingSent(), err)
 	}
 	if resp.StatusCode == http.StatusOK {
 		return resp, nil
@@ -135,12 +146,12 @@ func (w *wire) post(ctx context.Context, path string, body []byte) (*http.Respon
 }
 
 // transportError is the error of a request without an answer.
-func transportError(ctx context.Context, sent *sending, err error) *Error {
+func transportError(ctx context.Context, nothingSent bool, err error) *Error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err // without the method and URL
 	}
 	e := &Error{Outcome: Unknown, Kind: KindUnreachable, Statement: -1, Err: err}
-	if sent.nothing() {
+	if nothingSent {
 		e.Outcome = Refused
 	}
 	if timeout := net.Error(nil); ctx.Err() != nil || errors.As(err, &timeout) && timeout.Timeout() {
@@ -222,6 +233,13 @@ type countedConn struct {
 func (c *countedConn) Write(b []byte) (int, error) {
 	c.writes.Add(1)
 	return c.Conn.Write(b)
+}
+
+// TraceSending returns the context for one request of a transport of
+// [NewTransport], and what tells after an error whether nothing of it was sent.
+func TraceSending(ctx context.Context) (_ context.Context, nothingSent func() bool) {
+	var s sending
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: s.gotConn}), s.nothing
 }
 
 // A sending knows whether a request began to be written. net/http closes the

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/clock"
 	wire "github.com/davidwkeith/dwk/internal/libsql"
 )
 
@@ -85,10 +86,32 @@ func (c *conn) guarded(call func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			c.broken = true
-			err = fmt.Errorf("%w: an answer that the driver cannot read: %v", durable.ErrUnknownOutcome, v)
+			err = &panicError{v}
 		}
 	}()
 	return call()
+}
+
+// trip is guarded for what is a round trip, and tells who counts these.
+func (c *conn) trip(call func() error) error {
+	began := clock.Now()
+	err := c.guarded(call)
+	observe := c.pool.cfg.Observe
+	switch {
+	case observe == nil, errors.Is(err, driver.ErrBadConn): // nothing was sent
+	case err == nil:
+		observe(clock.Since(began), nil)
+	default:
+		observe(clock.Since(began), driverError(err))
+	}
+	return err
+}
+
+// A panicError is a panic of a driver.
+type panicError struct{ value any }
+
+func (e *panicError) Error() string {
+	return fmt.Sprintf("an answer that the driver cannot read: %v", e.value)
 }
 
 // ExecContext implements driver.ExecerContext.
@@ -98,7 +121,7 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 	}
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
-	err = c.guarded(func() (err error) { res, err = c.inner.ExecContext(ctx, query, args); return err })
+	err = c.trip(func() (err error) { res, err = c.inner.ExecContext(ctx, query, args); return err })
 	return res, c.done(ctx, err, false)
 }
 
@@ -115,7 +138,7 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 	if primary {
 		query = wire.Primary + "; " + query
 	}
-	err = c.guarded(func() (err error) {
+	err = c.trip(func() (err error) {
 		rows, err = c.inner.QueryContext(ctx, query, args)
 		if err == nil && primary {
 			err = rows.(driver.RowsNextResultSet).NextResultSet() // behind the answer to wire.Primary
@@ -140,7 +163,7 @@ func (c *conn) done(ctx context.Context, err error, reads bool) error {
 	if err == nil || errors.Is(err, driver.ErrBadConn) {
 		return err
 	}
-	return fmt.Errorf("SQL database %s: %w", c.pool.name, driverMeaning(err, reads))
+	return fmt.Errorf("SQL database %s: %w", c.pool.name, meaning(driverError(err), reads))
 }
 
 // PrepareContext implements driver.ConnPrepareContext. Nothing is sent.
@@ -231,7 +254,7 @@ func (r guardedRows) Next(dest []driver.Value) error {
 	if err == nil || err == io.EOF {
 		return err
 	}
-	return fmt.Errorf("SQL database %s: %w", r.c.pool.name, driverMeaning(err, true))
+	return fmt.Errorf("SQL database %s: %w", r.c.pool.name, meaning(driverError(err), true))
 }
 
 func (r guardedRows) HasNextResultSet() bool {
@@ -276,7 +299,7 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 	bounded, cancel := c.bound(ctx)
 	defer cancel()
 	c.tx = &tx{c: c} // for done to keep the stream
-	err := c.guarded(func() error { _, err := c.inner.ExecContext(bounded, "BEGIN IMMEDIATE", nil); return err })
+	err := c.trip(func() error { _, err := c.inner.ExecContext(bounded, "BEGIN IMMEDIATE", nil); return err })
 	if err != nil {
 		c.tx = nil
 		return nil, c.done(ctx, err, true)
@@ -293,7 +316,7 @@ func (c *conn) alive(ctx context.Context) error {
 	case t.doubt && !t.lost:
 		ctx, cancel := c.bound(ctx)
 		defer cancel()
-		err := c.guarded(func() error { _, err := c.inner.ExecContext(ctx, "BEGIN", nil); return err })
+		err := c.trip(func() error { _, err := c.inner.ExecContext(ctx, "BEGIN", nil); return err })
 		t.doubt = false
 		if err != nil && strings.Contains(err.Error(), "within a transaction") {
 			return nil
@@ -301,7 +324,7 @@ func (c *conn) alive(ctx context.Context) error {
 		t.lost = true
 		c.broken = c.broken || err != nil
 		if err == nil {
-			err = c.guarded(func() error { _, err := c.inner.ExecContext(ctx, "ROLLBACK", nil); return err })
+			err = c.trip(func() error { _, err := c.inner.ExecContext(ctx, "ROLLBACK", nil); return err })
 			c.broken = c.broken || err != nil
 		}
 	}
@@ -331,10 +354,10 @@ func (t *tx) end(how string) error {
 	}
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
-	err := c.guarded(func() error { _, err := c.inner.ExecContext(ctx, how, nil); return err })
+	err := c.trip(func() error { _, err := c.inner.ExecContext(ctx, how, nil); return err })
 	if err != nil && how == "COMMIT" {
 		// A constraint that was deferred leaves the transaction open.
-		if c.guarded(func() error { _, err := c.inner.ExecContext(ctx, "ROLLBACK", nil); return err }) != nil {
+		if c.trip(func() error { _, err := c.inner.ExecContext(ctx, "ROLLBACK", nil); return err }) != nil {
 			c.broken = true
 		}
 	} else if err != nil {

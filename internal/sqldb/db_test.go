@@ -3,12 +3,7 @@ package sqldb_test
 import (
 	"context"
 	"database/sql"
-	"encoding/pem"
 	"errors"
-	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -21,18 +16,8 @@ import (
 	"github.com/davidwkeith/dwk/internal/sqldb"
 )
 
-// closeIdle ends the connections that the wire's driver leaves in net/http's
-// default client.
-func closeIdle(t *testing.T) {
-	t.Cleanup(func() {
-		time.Sleep(50 * time.Millisecond) // it closes streams in the background
-		http.DefaultClient.CloseIdleConnections()
-	})
-}
-
 func openDB(t *testing.T, p libsqltest.Place) (*sqldb.Database, *sql.DB) {
 	t.Helper()
-	closeIdle(t)
 	d := open(t, p)
 	return d, d.DB()
 }
@@ -214,7 +199,6 @@ func TestLostTransaction(t *testing.T) {
 // left open by calls that are over.
 func TestDBOverTheWire(t *testing.T) {
 	p := libsqltest.Wire(t)
-	closeIdle(t)
 	d, err := sqldb.Open("TEST", libsql.Config{URL: p.URL, Timeout: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
@@ -267,26 +251,4 @@ func TestDBOverTheWire(t *testing.T) {
 		t.Errorf("too many: %v", err)
 	}
 	p.Server.SetHook(nil)
-}
-
-func TestDBThatCannotBe(t *testing.T) {
-	d, err := sqldb.Open("TEST", libsql.Config{URL: "https://localhost:1", CA: caFile(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	if err := d.DB().Ping(); err == nil || !strings.Contains(err.Error(), "libsql.ca") {
-		t.Errorf("%v", err)
-	}
-}
-
-func caFile(t *testing.T) string {
-	t.Helper()
-	s := httptest.NewTLSServer(http.NotFoundHandler())
-	defer s.Close()
-	path := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }

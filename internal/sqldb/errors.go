@@ -2,9 +2,9 @@ package sqldb
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"regexp"
 	"strings"
@@ -69,9 +69,9 @@ func constraint(text string) durable.Constraint {
 	return durable.OtherConstraint
 }
 
-// driverMeaning reads the error of a database/sql driver, which has mostly only
-// a text, as meaning does those of the package libsql.
-func driverMeaning(err error, reads bool) error {
+// driverError reads the error of a database/sql driver, which has mostly only a
+// text.
+func driverError(err error) *libsql.Error {
 	text := err.Error()
 	e := &libsql.Error{Outcome: libsql.Failed, Kind: libsql.KindOfText(text), Statement: 0, Err: err}
 	if status := statusPattern.FindStringSubmatch(text); status != nil {
@@ -82,17 +82,30 @@ func driverMeaning(err error, reads bool) error {
 	}
 	if u, ok := errors.AsType[*url.Error](err); ok { // without the URL
 		e.Kind, e.Outcome, e.Err = libsql.KindUnreachable, libsql.Unknown, u.Err
-		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		if _, ok := errors.AsType[*unsent](err); ok {
 			e.Outcome = libsql.Refused
 		}
 	}
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if unreadable(err) {
+		e.Kind, e.Outcome = libsql.KindProtocol, libsql.Unknown
+	}
+	switch {
+	case errors.Is(err, errClosed):
+		e.Kind, e.Outcome = libsql.KindUnreachable, libsql.Refused
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		e.Kind = libsql.KindTimeout
 	}
-	if errors.Is(err, durable.ErrUnknownOutcome) {
-		return err
-	}
-	return meaning(e, reads)
+	return e
+}
+
+// unreadable reports whether there was an answer, but not the whole of one that
+// the driver understands.
+func unreadable(err error) bool {
+	_, lost := errors.AsType[*lostAnswer](err)
+	_, syntax := errors.AsType[*json.SyntaxError](err)
+	_, odd := errors.AsType[*json.UnmarshalTypeError](err)
+	_, panicked := errors.AsType[*panicError](err)
+	return lost || syntax || odd || panicked || strings.Contains(err.Error(), "no response received")
 }
 
 // statusPattern finds the HTTP status in a driver's text.

@@ -26,8 +26,9 @@ type pool struct {
 	name string
 	cfg  wire.Config
 
-	mu sync.Mutex
-	db *sql.DB
+	mu    sync.Mutex
+	db    *sql.DB
+	route *route // of a server
 }
 
 // DB implements [durable.Database].
@@ -39,14 +40,11 @@ func (p *pool) open() *sql.DB {
 	if p.db != nil {
 		return p.db
 	}
-	inner, remote := p.connector()
+	cfg := p.cfg.WithDefaults()
+	inner, remote := p.connector(cfg)
 	p.db = sql.OpenDB(&connector{Connector: inner, pool: p, remote: remote})
-	conns := p.cfg.MaxConns
-	if conns == 0 {
-		conns = 16
-	}
-	p.db.SetMaxOpenConns(conns)
-	p.db.SetMaxIdleConns(conns)
+	p.db.SetMaxOpenConns(cfg.MaxConns)
+	p.db.SetMaxIdleConns(cfg.MaxConns)
 	p.db.SetConnMaxIdleTime(maxIdle)
 	return p.db
 }
@@ -57,29 +55,35 @@ func (p *pool) close() error {
 	if p.db == nil {
 		return nil
 	}
-	return p.db.Close()
+	err := p.db.Close()
+	if p.route != nil {
+		p.route.close()
+	}
+	return err
 }
 
-func (p *pool) connector() (_ driver.Connector, remote bool) {
-	if path, ok := strings.CutPrefix(p.cfg.URL, "file:"); ok {
+func (p *pool) connector(cfg wire.Config) (_ driver.Connector, remote bool) {
+	if path, ok := strings.CutPrefix(cfg.URL, "file:"); ok {
 		return fileConnector(strings.TrimPrefix(path, "//")), false
 	}
-	var opts []libsql.Option
-	if p.cfg.Token != "" {
-		opts = append(opts, libsql.WithAuthToken(p.cfg.Token))
-	}
-	if p.cfg.Namespace != "" {
-		opts = append(opts, libsql.WithRequestHeaders(map[string]string{"x-namespace": p.cfg.Namespace}))
-	}
-	c, err := libsql.NewConnector(p.cfg.URL, opts...)
-	switch {
-	case err != nil: // the URL was checked, so this says something that the check does not know
+	c, err := p.wireConnector(cfg)
+	if err != nil { // the configuration was checked, so this says something that the check does not know
 		return failing{fmt.Errorf("SQL database %s: not usable by database/sql: %w", p.name, err)}, true
-	case p.cfg.CA != "":
-		// The driver has no setting for it.
-		return failing{fmt.Errorf("SQL database %s: database/sql trusts the system's certificates only: add those of libsql.ca to them (SSL_CERT_FILE)", p.name)}, true
 	}
 	return c, true
+}
+
+func (p *pool) wireConnector(cfg wire.Config) (driver.Connector, error) {
+	route, err := newRoute(cfg)
+	if err != nil {
+		return nil, err
+	}
+	p.route = route
+	opts := []libsql.Option{libsql.WithRequestHeaders(route.headers())}
+	if cfg.Token != "" {
+		opts = append(opts, libsql.WithAuthToken(cfg.Token))
+	}
+	return libsql.NewConnector(cfg.URL, opts...)
 }
 
 // fileConnector opens connections to a file as the rest of the program has
