@@ -200,8 +200,11 @@ func writeFile(w http.ResponseWriter, r *http.Request, body io.Reader, info dura
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	if body != nil {
-		io.Copy(w, body) //nolint:errcheck // a body that ends early shows by its length
+	if body == nil {
+		return
+	}
+	if _, err := io.Copy(w, body); err != nil {
+		panic(http.ErrAbortHandler) // a part of a body must not look like one
 	}
 }
 
@@ -214,8 +217,18 @@ func (f *files) fail(w http.ResponseWriter, r *http.Request, err error) {
 		writeError(w, http.StatusPreconditionFailed, "the key exists")
 	case errors.Is(err, durable.ErrInvalid):
 		writeError(w, http.StatusBadRequest, err.Error())
+	case errors.Is(err, durable.ErrTooLarge):
+		writeError(w, http.StatusRequestEntityTooLarge, err.Error())
+	case errors.Is(err, durable.ErrUnknownOutcome):
+		f.log.WarnContext(r.Context(), "bucket failed", "method", r.Method, "error", err)
+		w.Header().Set("Dwk-Outcome", "unknown")
+		writeError(w, http.StatusGatewayTimeout, "the bucket did not answer: it is not known what it has done")
 	case r.Context().Err() != nil, errors.Is(err, durable.ErrUnavailable):
-		writeError(w, http.StatusServiceUnavailable, "the bucket did not answer in time")
+		if r.Context().Err() == nil { // the client is there to be told
+			f.log.WarnContext(r.Context(), "bucket failed", "method", r.Method, "error", err)
+		}
+		w.Header().Set("Retry-After", "1")
+		writeError(w, http.StatusServiceUnavailable, "the bucket cannot be used, nothing was changed")
 	default:
 		f.log.ErrorContext(r.Context(), "bucket failed", "method", r.Method, "error", err)
 		writeError(w, http.StatusInternalServerError, "the bucket failed")

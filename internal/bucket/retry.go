@@ -3,6 +3,7 @@ package bucket
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"time"
@@ -16,14 +17,19 @@ const (
 )
 
 // Repeat calls op until it succeeds, fails with what again does not take, or has
-// failed a few times.
+// failed a few times. A failure behind one of unknown outcome is of unknown
+// outcome: the attempt before may have been executed.
 func Repeat(ctx context.Context, again func(error) bool, op func() error) error {
-	wait := firstWait
+	wait, doubt := firstWait, false
 	for n := 1; ; n++ {
 		err := op()
+		if doubt && err != nil && !errors.Is(err, durable.ErrUnknownOutcome) {
+			err = fmt.Errorf("%w of an earlier attempt; the last one: %v", durable.ErrUnknownOutcome, err)
+		}
 		if err == nil || n == attempts || ctx.Err() != nil || !again(err) {
 			return err
 		}
+		doubt = doubt || errors.Is(err, durable.ErrUnknownOutcome)
 		t := time.NewTimer(wait/2 + rand.N(wait))
 		select {
 		case <-t.C:
@@ -43,7 +49,9 @@ func Retry(b durable.Bucket) durable.Bucket { return retrying{b} }
 type retrying struct{ durable.Bucket }
 
 func (r retrying) again(ctx context.Context, op func() error) error {
-	return Repeat(ctx, func(err error) bool { return errors.Is(err, durable.ErrUnavailable) }, op)
+	return Repeat(ctx, func(err error) bool {
+		return errors.Is(err, durable.ErrUnavailable) || errors.Is(err, durable.ErrUnknownOutcome)
+	}, op)
 }
 
 func (r retrying) Get(ctx context.Context, key string, opts durable.GetOptions) (body io.ReadCloser, info durable.ObjectInfo, err error) {

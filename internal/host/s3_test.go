@@ -6,11 +6,13 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 
 	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/bucket/s3"
 	"github.com/davidwkeith/dwk/internal/mode"
 )
 
@@ -67,5 +69,25 @@ func TestObjectStoreInS3(t *testing.T) {
 	err = Serve(t.Context(), ServeOptions{Config: testConfig(t, change), Log: slog.New(slog.DiscardHandler)})
 	if err == nil || !errors.Is(err, durable.ErrUnavailable) && !strings.Contains(err.Error(), "object-store (http://127.0.0.1:1/things)") || !strings.Contains(err.Error(), "bucket:LAB_FILES") {
 		t.Errorf("%v", err)
+	}
+}
+
+// Readiness tells a bucket that is missing from a key that is.
+func TestBucketCheck(t *testing.T) {
+	backend := s3mem.New()
+	if err := backend.CreateBucket("things"); err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(gofakes3.New(backend, gofakes3.WithLogger(gofakes3.DiscardLog())).Server())
+	defer s.Close()
+	for name, want := range map[string]error{"things": nil, "others": durable.ErrUnavailable} {
+		b, err := s3.Open(s3.Config{URL: s.URL + "/" + name, Region: "us-east-1", PathStyle: "true", Keys: func() (string, string, error) { return "a", "s", nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := bucketCheck("b", b, time.Minute).Run(t.Context()); !errors.Is(err, want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		b.Close()
 	}
 }

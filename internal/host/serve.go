@@ -350,12 +350,14 @@ func (r *replica) handlers(base *url.URL, mounts []server.Mount) error {
 	return err
 }
 
-// bucketCheck asks a bucket for a key that it need not have.
+// bucketCheck asks a bucket for a key that it need not have. That a whole bucket
+// is missing looks the same, but for a list.
 func bucketCheck(name string, b durable.Bucket, timeout time.Duration) server.Check {
 	return server.Check{Name: name, MaxAge: 30 * time.Second, Timeout: timeout, Run: func(ctx context.Context) error {
-		if _, err := b.Head(ctx, markerKey); err != nil && !errors.Is(err, durable.ErrNotFound) {
-			return err
+		_, err := b.Head(ctx, markerKey)
+		if errors.Is(err, durable.ErrNotFound) {
+			_, err = b.List(ctx, durable.ListOptions{Prefix: markerKey, Limit: 1})
 		}
-		return nil
+		return err
 	}}
 }

@@ -93,14 +93,43 @@ func (b *Bucket) get(ctx context.Context, key string, opts durable.GetOptions, e
 		return nil, durable.ObjectInfo{}, failure("get", key, err, false)
 	}
 	info := b.info(key, found)
-	if text := header.Get("Content-Range"); text != "" {
-		_, total, _ := strings.Cut(text, "/")
-		if info.Size, err = strconv.ParseInt(total, 10, 64); err != nil {
-			body.Close() //nolint:errcheck // it is not used
-			return nil, durable.ObjectInfo{}, fmt.Errorf("get %q: an answer with the range %q", key, text)
-		}
+	info.Size, err = whole(o.Header().Get("Range"), header.Get("Content-Range"), found.Size)
+	if err != nil {
+		body.Close() //nolint:errcheck // it is not used
+		return nil, durable.ObjectInfo{}, fmt.Errorf("get %q: %w: %w", key, durable.ErrUnavailable, err)
 	}
 	return &reading{body, key}, info, nil
+}
+
+// whole returns the size of the body of which an answer has length bytes, or
+// refuses an answer that is not of the part that was asked for: to whom asked
+// for it, it would look like one.
+func whole(asked, answered string, length int64) (size int64, err error) {
+	if asked == "" {
+		return length, nil
+	}
+	var first, last int64
+	if n, err := fmt.Sscanf(answered, "bytes %d-%d/%d", &first, &last, &size); n != 3 || err != nil {
+		return 0, fmt.Errorf("asked for %s the store answered with the range %.60q", asked, answered)
+	}
+	from, to, _ := strings.Cut(strings.TrimPrefix(asked, "bytes="), "-")
+	want := first
+	switch n, err := strconv.ParseInt(from, 10, 64); {
+	case err == nil:
+		want = n
+	case from == "": // the end of the body
+		if n, err := strconv.ParseInt(to, 10, 64); err == nil {
+			want = max(0, size-n)
+		}
+	}
+	end, err := strconv.ParseInt(to, 10, 64)
+	if err != nil || from == "" || end >= size {
+		end = size - 1
+	}
+	if first != want || last != end || length != last-first+1 {
+		return 0, fmt.Errorf("asked for %s the store answered with %d bytes and the range %.60q", asked, length, answered)
+	}
+	return size, nil
 }
 
 func empty() io.ReadCloser { return io.NopCloser(bytes.NewReader(nil)) }
@@ -128,8 +157,7 @@ func (b *Bucket) Delete(ctx context.Context, key string) error {
 	if err == nil {
 		return nil
 	}
-	// Repeating it changes nothing, so that it never has an unknown outcome.
-	if err = failure("delete", key, err, false); errors.Is(err, durable.ErrNotFound) {
+	if err = failure("delete", key, err, true); errors.Is(err, durable.ErrNotFound) {
 		return nil
 	}
 	return err

@@ -10,13 +10,11 @@ import (
 	"io"
 	"os"
 	"sync"
-	"time"
 
 	"github.com/minio/minio-go/v7"
 
 	"github.com/davidwkeith/dwk/durable"
 	"github.com/davidwkeith/dwk/internal/bucket"
-	"github.com/davidwkeith/dwk/internal/clock"
 )
 
 const (
@@ -26,10 +24,6 @@ const (
 	maxParts = 10_000
 	// maxSingle bounds a body that is sent by one request.
 	maxSingle = 5 << 30
-	// abortTimeout bounds the end of an upload that failed.
-	abortTimeout = 10 * time.Second
-	// leftoverAge is how old an upload is that nobody goes on with.
-	leftoverAge = 24 * time.Hour
 )
 
 // Put implements [durable.Bucket]. A body that fits into a part is one request.
@@ -163,9 +157,7 @@ func (b *Bucket) parts(ctx context.Context, key string, body io.Reader, opts dur
 	done := false
 	defer func() {
 		if !done {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
-			defer cancel()
-			b.core.AbortMultipartUpload(ctx, b.name, full, id) //nolint:errcheck // Sweep will
+			b.abandon(ctx, full, id)
 		}
 	}()
 	var list []minio.CompletePart
@@ -188,14 +180,9 @@ func (b *Bucket) parts(ctx context.Context, key string, body io.Reader, opts dur
 		}
 		list, size = append(list, part), size+int64(n)
 	}
-	up, err := b.core.CompleteMultipartUpload(ctx, b.name, full, id, list, minio.PutObjectOptions{})
-	if err != nil {
-		err = failure("put", key, err, true)
-		done = errors.Is(err, durable.ErrUnknownOutcome)
-		return 0, "", err
-	}
-	done = true
-	return size, up.ETag, nil
+	etag, err = b.complete(ctx, key, id, list, size)
+	done = err == nil
+	return size, etag, err
 }
 
 func (b *Bucket) part(ctx context.Context, key, id string, n int, body []byte) (part minio.CompletePart, err error) {
@@ -214,25 +201,3 @@ func (b *Bucket) part(ctx context.Context, key, id string, n int, body []byte) (
 }
 
 func unavailable(err error) bool { return errors.Is(err, durable.ErrUnavailable) }
-
-// Sweep ends uploads that began a day ago and were not ended, as a crash leaves
-// them, and returns their number. Such parts take space and are not listed.
-func (b *Bucket) Sweep(ctx context.Context) (removed int, err error) {
-	res, err := b.core.ListMultipartUploads(ctx, b.name, b.prefix, "", "", "", 1000)
-	if minio.ToErrorResponse(err).Code == "NoSuchUpload" {
-		return 0, nil // how some stores say that there is none
-	}
-	if err != nil {
-		return 0, failure("sweep", b.prefix, err, false)
-	}
-	for _, u := range res.Uploads {
-		if clock.Now().Sub(u.Initiated) < leftoverAge {
-			continue
-		}
-		if err := b.core.AbortMultipartUpload(ctx, b.name, u.Key, u.UploadID); err != nil {
-			return removed, failure("sweep", u.Key, err, false)
-		}
-		removed++
-	}
-	return removed, nil
-}

@@ -71,6 +71,8 @@ type Bucket struct {
 	timeout   time.Duration
 	partSize  int
 	running   sync.WaitGroup // calls that outlive their callers
+	closing   chan struct{}  // closed by Close
+	close     sync.Once
 }
 
 var _ durable.Bucket = (*Bucket)(nil)
@@ -102,6 +104,7 @@ func Open(cfg Config) (*Bucket, error) {
 	}
 	return &Bucket{
 		core: core, transport: transport, name: name, prefix: prefix, addr: cfg.URL, tempDir: cfg.TempDir, timeout: cfg.Timeout, partSize: partSize,
+		closing: make(chan struct{}),
 	}, nil
 }
 
@@ -110,6 +113,7 @@ func (b *Bucket) String() string { return b.addr }
 
 // Close waits for what is under way and closes the connections.
 func (b *Bucket) Close() error {
+	b.close.Do(func() { close(b.closing) })
 	b.running.Wait()
 	b.transport.CloseIdleConnections()
 	return nil
