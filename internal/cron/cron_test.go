@@ -84,6 +84,13 @@ func (f *fixture) get(k ...any) map[string]any {
 	return v
 }
 
+// clear removes all entries with a prefix.
+func (f *fixture) clear(prefix string) {
+	f.t.Helper()
+	lo := tuple.MustEncode(prefix)
+	f.sql(`DELETE FROM kv WHERE k >= ? AND k < ?`, lo, tuple.RangeEnd(lo))
+}
+
 // A line is a run of the history, oldest first.
 type line struct {
 	at, n   int64

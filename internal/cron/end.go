@@ -55,6 +55,10 @@ type result struct {
 	outcome, err string
 }
 
+// What has not begun at all is listed as missed until somebody repeats it.
+var unrunSQL = `INSERT INTO kv(k, v, ver, expires_at) SELECT :unrun, json_object('replica', ` + field("e", "replica") + `, 'attempt', 0, 'outcome', 'missed'), t.seq, ` + kv.Now + ` + :keep
+	FROM kv e JOIN kv_meta t ON t.id = 0 WHERE e.k = :entry AND :attempt = 1 AND NOT coalesce(` + field("e", "request") + `, 0) AND ` + kv.OK + ` ON CONFLICT(k) DO NOTHING`
+
 // ending stores the result. It may be repeated. What was interrupted or has not
 // begun is another replica's to run, at once.
 func (c claim) ending(r result) *kv.Plan {
@@ -76,7 +80,11 @@ func (c claim) ending(r result) *kv.Plan {
 		more = ` AND ` + field("e", "state") + ` = 'running'`
 	}
 	p := c.ours(kv.NewPlan(), more).Stamped()
-	for _, sql := range []string{entryEnd(kv.OK), run, lastEnd(kv.OK), trim(kv.OK)} {
+	stmts := []string{entryEnd(kv.OK), run, lastEnd(kv.OK), trim(kv.OK)}
+	if r.outcome == "" {
+		stmts = append(stmts, unrunSQL)
+	}
+	for _, sql := range stmts {
 		s := kv.Bind(sql, args)
 		p.Add(s.SQL, s.Args...)
 	}

@@ -58,10 +58,22 @@ type occurrence struct {
 	Holder  string `json:"holder"`
 	Replica string `json:"replica"`
 	Attempt int    `json:"attempt"`
+	// Tries are the runs that have begun since it was won, or was asked for by a
+	// Request; nil of an older version, which counted attempts alone.
+	Tries   *int   `json:"tries"`
+	Request bool   `json:"request"`
 	State   string `json:"state"`
 	// Until is when the claim ends unless it is renewed.
 	Until     int64 `json:"until"`
 	StartedAt int64 `json:"started_at"`
+}
+
+// tries are the runs since it was won. What is stored may be damaged.
+func (o occurrence) tries() int {
+	if o.Tries == nil {
+		return o.Attempt
+	}
+	return min(max(0, *o.Tries), maxAttempts)
 }
 
 // last is what is known of a schedule beside its runs.
@@ -113,6 +125,11 @@ func object(row string) string {
 // number is a member that is a whole number, 0 without it.
 func number(row, name string) string {
 	return `CAST(coalesce(` + field(row, name) + `, 0) AS INTEGER)`
+}
+
+// tries is [occurrence.tries] of a row.
+func tries(row string) string {
+	return `CAST(coalesce(` + field(row, "tries") + `, ` + field(row, "attempt") + `, 0) AS INTEGER)`
 }
 
 func live(row string) string {

@@ -18,6 +18,8 @@ import (
 type modelRun struct {
 	holder  string
 	attempt int
+	tries   int  // that have begun since it was won
+	asked   bool // for, by a request
 	running bool
 	expired bool // its claim
 }
@@ -42,7 +44,7 @@ func (m *model) at(i int64) int64 { return m.base + i*1000 }
 
 func (m *model) take(k kind, i int64, attempt int) take {
 	m.n++
-	return take{kind: k, name: m.name, at: m.at(i), end: m.base + 100_000_000, attempt: attempt, holder: fmt.Sprint("h", m.n), replica: "r", ttl: time.Hour, life: time.Hour, allow: m.allow}
+	return take{kind: k, name: m.name, at: m.at(i), end: m.base + 100_000_000, attempt: attempt, tries: 1, asked: k == takeRequest, holder: fmt.Sprint("h", m.n), replica: "r", ttl: time.Hour, life: time.Hour, allow: m.allow}
 }
 
 // send sends a take and reports whether it was granted.
@@ -65,13 +67,13 @@ func (m *model) free(i int64, strict bool) bool {
 // wins notes what a take has won. The answer may be lost: the claim can be read
 // back from a look.
 func (m *model) wins(t *rapid.T, k take, i int64) {
-	m.won[i] = &modelRun{k.holder, k.attempt, true, false}
+	m.won[i] = &modelRun{k.holder, k.attempt, k.tries, k.asked, true, false}
 	m.history[[2]int64{i, int64(k.attempt)}] = ""
 	c := k.claim()
 	if rapid.Bool().Draw(t, "answer lost") {
 		list, _ := readLook(libsqltest.MustBatch(m.f.t, m.f.db, libsql.Write, look([]string{m.name})...), 1)
 		j := slices.IndexFunc(list[0].running, func(r openRun) bool { return r.Holder == k.holder })
-		if j < 0 || list[0].running[j].at != k.at || list[0].running[j].Attempt != k.attempt {
+		if j < 0 || list[0].running[j].at != k.at || list[0].running[j].Attempt != k.attempt || list[0].running[j].tries() != k.tries || list[0].running[j].Request != k.asked {
 			t.Fatalf("%s was not read back: %+v", k.holder, list[0])
 		}
 	}
@@ -114,23 +116,25 @@ func (m *model) some(t *rapid.T) (int64, *modelRun) {
 
 func (m *model) repeat(t *rapid.T) {
 	i, w := m.some(t)
-	if w.attempt > 1 || w.attempt == 1 && m.once {
+	if w.tries > 1 || w.tries == 1 && m.once || rapid.IntRange(0, 9).Draw(t, "close") == 0 {
 		m.close(t, i, w)
 		return
 	}
 	k := m.take(takeRepeat, i, w.attempt+1)
-	k.old = w.holder
+	k.old, k.tries, k.asked = w.holder, w.tries+1, w.asked
 	stale := rapid.IntRange(0, 3).Draw(t, "stale") == 0
 	if stale { // somebody else has repeated it since the look
 		k.old = "somebody"
 	}
-	want := !stale && w.running && w.expired && !m.paused && m.free(i, false)
+	want := !stale && w.running && w.expired && (w.asked || !m.paused) && m.free(i, false)
 	if got := m.send(k); got != want {
 		t.Fatalf("repeat of %d, %+v: %v, want %v", i, w, got, want)
 	}
 	if want {
-		if w.attempt > 0 {
+		if w.tries > 0 {
 			m.history[[2]int64{i, int64(w.attempt)}] = Interrupted
+		} else if !w.asked {
+			delete(m.history, [2]int64{i, 0})
 		}
 		m.wins(t, k, i)
 	}
@@ -138,14 +142,16 @@ func (m *model) repeat(t *rapid.T) {
 
 func (m *model) close(t *rapid.T, i int64, w *modelRun) {
 	k := m.take(takeClose, i, w.attempt)
-	k.old = w.holder
+	k.old, k.tries = w.holder, w.tries
 	want := w.running && w.expired
 	if got := m.send(k); got != want {
 		t.Fatalf("close of %d, %+v: %v, want %v", i, w, got, want)
 	}
 	if want {
 		w.running = false
-		m.history[[2]int64{i, int64(w.attempt)}] = Interrupted
+		if w.tries > 0 {
+			m.history[[2]int64{i, int64(w.attempt)}] = Interrupted
+		}
 	}
 }
 
@@ -177,7 +183,10 @@ func (m *model) end(t *rapid.T) {
 	switch r.outcome {
 	case "":
 		delete(m.history, run)
-		w.attempt, w.expired = w.attempt-1, true
+		if c.attempt == 1 && !w.asked && m.history[[2]int64{i, 0}] == "" {
+			m.history[[2]int64{i, 0}] = Missed
+		}
+		w.attempt, w.tries, w.expired = w.attempt-1, w.tries-1, true
 	case Interrupted:
 		m.history[run], w.expired = Interrupted, true
 	default:
@@ -277,7 +286,7 @@ func (m *model) check(t *rapid.T) {
 		}
 		running++
 		r := list[0].running[j]
-		if r.Holder != w.holder || r.Attempt != w.attempt || (r.Until <= now) != w.expired {
+		if r.Holder != w.holder || r.Attempt != w.attempt || r.tries() != w.tries || (r.Until <= now) != w.expired {
 			t.Fatalf("occurrence %d is %+v, want %+v", i, r, w)
 		}
 		if !w.expired {

@@ -82,7 +82,7 @@ func (j *job) proposals(now time.Time, ttl time.Duration) (list []take) {
 	}
 	add := func(k kind, at int64, attempt int) *take {
 		window, life := j.window(time.UnixMilli(at))
-		list = append(list, take{kind: k, name: j.name, at: at, end: at + window.Milliseconds(), attempt: attempt, ttl: ttl, life: life,
+		list = append(list, take{kind: k, name: j.name, at: at, end: at + window.Milliseconds(), attempt: attempt, tries: 1, asked: k == takeRequest, ttl: ttl, life: life,
 			allow: j.opts.Allow, schedule: j.opts.Schedule, zone: j.opts.Zone})
 		return &list[len(list)-1]
 	}
@@ -91,14 +91,17 @@ func (j *job) proposals(now time.Time, ttl time.Duration) (list []take) {
 		return list
 	}
 	for _, r := range j.seen.running {
+		if r.Until > ms(now) || j.runs[r.Holder] {
+			continue
+		}
+		n, paused := r.tries(), j.seen.paused && !r.Request // one that runs on request only is repeated too
 		switch {
-		case r.Until > ms(now) || j.runs[r.Holder]:
-		case r.Attempt < 1 || r.Attempt == 1 && !j.opts.AtMostOnce:
-			if !j.seen.paused && j.free() { // one that runs on request only is repeated too
-				add(takeRepeat, r.at, r.Attempt+1).old = r.Holder
-			}
-		default:
-			add(takeClose, r.at, r.Attempt).old = r.Holder
+		case n > 1 || n == 1 && j.opts.AtMostOnce, paused && !j.opts.Allow && j.seen.request != nil:
+			t := add(takeClose, r.at, r.Attempt)
+			t.old, t.tries = r.Holder, n
+		case !paused && j.free():
+			t := add(takeRepeat, r.at, r.Attempt+1)
+			t.old, t.tries, t.asked = r.Holder, n+1, r.Request
 		}
 	}
 	if !j.free() || !j.opts.Allow && len(j.seen.running) > 0 {
@@ -181,7 +184,7 @@ func (c *Runner) Polled(res []libsql.Result, err error, sent time.Time) (again b
 		if p.missed >= 0 {
 			c.tellMissed(p.j, res[p.missed])
 		}
-		if p.kind == takeClose && res[p.first].Changes > 0 {
+		if p.kind == takeClose && p.tries > 0 && res[p.first].Changes > 0 {
 			c.tellInterrupted(p.name, p.at, p.attempt)
 		}
 	}
@@ -243,7 +246,7 @@ func (c *Runner) begin(j *job, a *asked, now, sent time.Time) {
 			c.wg.Go(func() { c.end(cl, result{}) })
 			continue
 		}
-		if r.Attempt > 1 && won.kind == takeRepeat {
+		if won.kind == takeRepeat && won.tries > 1 {
 			c.tellInterrupted(j.name, r.at, r.Attempt-1)
 		}
 		j.runs[r.Holder] = true

@@ -31,6 +31,10 @@ type take struct {
 	// answer is lost.
 	holder, replica string
 	attempt         int
+	// tries are the runs since the occurrence was won, this one included; asked
+	// tells that an operator has asked for it.
+	tries int
+	asked bool
 	// old is the holder of the run that was cut off.
 	old string
 	// request is the key of the request.
@@ -63,7 +67,7 @@ var (
 			AND NOT EXISTS (SELECT 1 FROM kv e WHERE e.k = :entry AND ` + live("e") + `) AND ` + alone,
 		takeRequest: begin + known + `) AND EXISTS (SELECT 1 FROM kv r WHERE r.k = :request AND ` + live("r") + `)
 			AND NOT EXISTS (SELECT 1 FROM kv e WHERE e.k = :entry AND ` + running("e") + `) AND NOT EXISTS (SELECT 1 FROM kv r WHERE r.k = :run) AND ` + alone,
-		takeRepeat: begin + cutOff + ` AND ` + unpaused + ` AND ` + alone,
+		takeRepeat: begin + cutOff + ` AND (:asked OR ` + unpaused + `) AND ` + alone,
 		takeClose:  begin + cutOff,
 		takeNew:    begin + `NOT ` + known + `)`,
 	}
@@ -79,7 +83,7 @@ var (
 	AND ` + taking
 
 	entrySQL = `INSERT INTO kv(k, v, ver, expires_at) SELECT :entry, json_object('holder', :holder, 'replica', :replica, 'attempt', :attempt,
-		'state', 'running', 'until', ` + kv.Now + ` + :ttl, 'started_at', ` + kv.Now + `), seq, ` + kv.Now + ` + :ttl + :life
+		'tries', :tries, 'request', json(CASE WHEN :asked THEN 'true' ELSE 'false' END), 'state', 'running', 'until', ` + kv.Now + ` + :ttl, 'started_at', ` + kv.Now + `), seq, ` + kv.Now + ` + :ttl + :life
 	FROM kv_meta WHERE id = 0 AND ok = 2 ON CONFLICT(k) DO UPDATE SET v = excluded.v, ver = excluded.ver, expires_at = excluded.expires_at`
 
 	missedSQL = `INSERT INTO kv(k, v, ver, expires_at)
@@ -98,6 +102,9 @@ var (
 	runSQL = `INSERT INTO kv(k, v, ver, expires_at) SELECT :run, json_object('replica', :replica, 'attempt', :attempt, 'started_at', ` + kv.Now + `), seq, ` + kv.Now + ` + :keep
 	FROM kv_meta WHERE id = 0 AND ok = 2 ON CONFLICT(k) DO UPDATE SET v = excluded.v, ver = excluded.ver, expires_at = excluded.expires_at`
 
+	// What was handed back is no longer missed.
+	unmissedSQL = `DELETE FROM kv WHERE k = :unrun AND ` + taking
+
 	requestSQL = `DELETE FROM kv WHERE k = :request AND ` + taking
 
 	endSQL = `UPDATE kv_meta SET ok = 1 WHERE id = 0 AND ok = 2`
@@ -112,7 +119,8 @@ func trim(guard string) string {
 // ends now, so that the next poll of any replica repeats it.
 func entryEnd(guard string) string {
 	return `UPDATE kv SET ver = (SELECT seq FROM kv_meta), expires_at = ` + kv.Now + ` + :life,
-	v = json_patch(json_set(kv.v, '$.state', :state, '$.until', ` + kv.Now + `, '$.attempt', :attempt - :back), :error) WHERE k = :entry AND ` + object("kv") + ` AND ` + guard
+	v = json_patch(json_set(kv.v, '$.state', :state, '$.until', ` + kv.Now + `, '$.attempt', :attempt - :back,
+		'$.tries', ` + tries("kv") + ` - :back), :error) WHERE k = :entry AND ` + object("kv") + ` AND ` + guard
 }
 
 func runEnd(guard string) string {
@@ -132,7 +140,7 @@ func keys(name string, at int64, attempt int) map[string]any {
 	return map[string]any{
 		":last": tuple.MustEncode(PrefixLast, name), ":pause": tuple.MustEncode(PrefixPause, name),
 		":entries": tuple.MustEncode(PrefixOccurrence, name), ":entry": tuple.MustEncode(PrefixOccurrence, name, tuple.Millis(at)),
-		":runs": tuple.MustEncode(PrefixRun, name), ":run": runKey(name, at, attempt), ":zero": tuple.MustEncode(0),
+		":runs": tuple.MustEncode(PrefixRun, name), ":run": runKey(name, at, attempt), ":unrun": runKey(name, at, 0), ":zero": tuple.MustEncode(0),
 		":at": at, ":attempt": attempt, ":keep": Keep.Milliseconds(), ":name": name,
 	}
 }
@@ -144,6 +152,7 @@ func (t take) statements() (stmts []libsql.Statement, missed int) {
 	args[":end"], args[":holder"], args[":replica"], args[":old"] = t.end, t.holder, t.replica, t.old
 	args[":ttl"], args[":life"], args[":allow"], args[":request"] = t.ttl.Milliseconds(), t.life.Milliseconds(), t.allow, t.request
 	args[":schedule"], args[":zone"], args[":missed"], args[":cut"] = t.schedule, t.zone, encoded(append([]int64{}, t.missed...)), int64(0)
+	args[":tries"], args[":asked"] = t.tries, t.asked
 	args[":main"] = t.kind == takeDue
 	// A run that was cut off is dealt with before another one begins.
 	args[":strict"] = t.kind != takeRepeat
@@ -163,10 +172,17 @@ func (t take) statements() (stmts []libsql.Statement, missed int) {
 	case takeClose:
 		args[":state"], args[":outcome"], args[":back"], args[":error"] = Failed, Interrupted, 0, `{}`
 		add(entryEnd(taking))
-		add(runEnd(taking))
+		if t.tries > 0 {
+			add(runEnd(taking))
+		}
 		add(lastEnd(taking))
 	default:
-		if t.kind == takeRepeat && t.attempt > 1 {
+		switch {
+		case t.kind == takeRepeat && t.tries == 1:
+			if !t.asked {
+				add(unmissedSQL)
+			}
+		case t.kind == takeRepeat:
 			args[":run"], args[":outcome"], args[":error"] = runKey(t.name, t.at, t.attempt-1), Interrupted, `{}`
 			add(runEnd(taking))
 			args[":run"] = runKey(t.name, t.at, t.attempt)

@@ -1,0 +1,141 @@
+package cron
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/libsql"
+)
+
+// request asks for a run of the hour that began n hours ago, and polls.
+func (f *fixture) request(r *replica, n int64) {
+	f.t.Helper()
+	if _, err := Request(f.t.Context(), f.s, "s", "me", time.UnixMilli(f.hour(-n))); err != nil {
+		f.t.Fatal(err)
+	}
+	r.polls()
+}
+
+func (f *fixture) pause() {
+	f.t.Helper()
+	if err := Pause(f.t.Context(), f.s, "s", "me"); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// lose has the answer of the next poll lost.
+func (r *replica) lose() {
+	r.fault = func(run func() ([]libsql.Result, error)) ([]libsql.Result, error) {
+		_, _ = run()
+		return nil, &libsql.Error{Outcome: libsql.Unknown, Kind: libsql.KindUnreachable}
+	}
+}
+
+// A run on request goes on through a pause: it is repeated when it was cut off,
+// and blocks no other.
+func TestRequestCutOffInAPause(t *testing.T) {
+	eachPlace(t, func(t *testing.T, f *fixture) {
+		fn, release := blocked()
+		a, b := f.replica().add("s", options(), fn), f.replica().add("s", options(), nil)
+		defer release()
+		a.polls()
+		b.polls()
+		f.pause()
+		f.request(a, 2)
+		f.expire("s") // a has died
+		b.polls()
+		b.rest()
+		if b.count() != 1 || b.runs[0].Attempt != 2 || !slices.Equal(f.outcomes("s"), []string{Interrupted, OK}) {
+			t.Errorf("%d repeats, %v", b.count(), f.history("s"))
+		}
+		f.request(b, 1)
+		if b.rest(); b.count() != 2 {
+			t.Errorf("%d runs, %v", b.count(), f.history("s"))
+		}
+	})
+}
+
+// A run that a pause keeps from being repeated waits for its end, unless one on
+// request waits behind it.
+func TestCutOffBeforeAPause(t *testing.T) {
+	eachPlace(t, func(t *testing.T, f *fixture) {
+		for _, requested := range []bool{false, true} {
+			fn, release := blocked()
+			a, b := f.replica().add("s", options(), fn), f.replica().add("s", options(), nil)
+			a.polls()
+			b.polls()
+			f.hours("s", 1)
+			a.polls()
+			f.pause()
+			f.expire("s")
+			b.polls()
+			if b.rest(); b.count() != 0 {
+				t.Errorf("%d runs in a pause", b.count())
+			}
+			want := []string{Interrupted, OK}
+			if requested {
+				want = []string{OK, Interrupted}
+				f.request(b, 1)
+			} else if _, err := Resume(t.Context(), f.s, "s"); err != nil {
+				t.Fatal(err)
+			}
+			b.polls()
+			b.rest()
+			if b.count() != 1 || !slices.Equal(f.outcomes("s"), want) {
+				t.Errorf("on request %v: %d runs, %v", requested, b.count(), f.history("s"))
+			}
+			release()
+			a.rest()
+			for _, p := range []string{PrefixOccurrence, PrefixRun, PrefixLast, PrefixPause} {
+				f.clear(p)
+			}
+		}
+	})
+}
+
+// Any run of an occurrence may be won on request and handed back, or cut off:
+// only those that have begun since the request count.
+func TestFurtherRunHandedBack(t *testing.T) {
+	eachPlace(t, func(t *testing.T, f *fixture) {
+		a, b := f.replica().add("s", options(), nil), f.replica().add("s", options(), nil)
+		b.polls()
+		for range 2 {
+			f.request(b, 1)
+			b.rest()
+		}
+		a.polls()
+		if _, err := Request(t.Context(), f.s, "s", "me", time.UnixMilli(f.hour(-1))); err != nil {
+			t.Fatal(err)
+		}
+		a.poll()
+		a.lose()
+		a.poll()
+		if !slices.Equal(f.outcomes("s"), []string{OK, OK, ""}) {
+			t.Fatalf("%v", f.history("s"))
+		}
+		if err := a.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b.polls()
+		b.rest()
+		if a.count() != 0 || b.count() != 3 || !slices.Equal(f.outcomes("s"), []string{OK, OK, OK}) {
+			t.Fatalf("%d and %d runs, %v", a.count(), b.count(), f.history("s"))
+		}
+		fn, release := blocked()
+		defer release()
+		c := f.replica().add("s", options(), fn)
+		c.polls()
+		f.request(c, 1)
+		for _, want := range [][]string{{OK, OK, OK, Interrupted, ""}, {OK, OK, OK, Interrupted, Interrupted}} {
+			f.expire("s")
+			d := f.replica().add("s", options(), func(ctx context.Context, o durable.Occurrence) error { return fn(ctx, o) })
+			d.polls()
+			if got := f.outcomes("s"); !slices.Equal(got, want) {
+				t.Fatalf("%v, want %v", got, want)
+			}
+		}
+	})
+}
