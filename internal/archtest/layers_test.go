@@ -50,6 +50,7 @@ var layers = [][]string{
 		"internal/bucket/dir",
 		"apps",
 		"internal/sqldb",
+		"internal/migrate/sqlcopy",
 		"internal/bucket/s3",
 	},
 	{

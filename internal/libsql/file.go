@@ -57,13 +57,13 @@ func openFile(path string, cfg Config) (*file, error) {
 }
 
 func (f *file) batch(ctx context.Context, mode Mode, stmts []Statement) ([]Result, error) {
-	if mode == Write {
-		return f.write(ctx, stmts)
+	if mode == Read {
+		return f.read(ctx, stmts)
 	}
-	return f.read(ctx, stmts)
+	return f.write(ctx, mode, stmts)
 }
 
-func (f *file) write(ctx context.Context, stmts []Statement) ([]Result, error) {
+func (f *file) write(ctx context.Context, mode Mode, stmts []Statement) ([]Result, error) {
 	select {
 	case f.gate <- struct{}{}:
 	case <-ctx.Done():
@@ -76,6 +76,9 @@ func (f *file) write(ctx context.Context, stmts []Statement) ([]Result, error) {
 			return nil, err
 		}
 		f.writer = c
+	}
+	if err := f.writer.enforce(mode != Load); err != nil {
+		return nil, fromSQLite(ctx, Refused, -1, err)
 	}
 	f.turn.begin(ctx)
 	waited, err := f.writer.begin(ctx)

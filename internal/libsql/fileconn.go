@@ -19,6 +19,7 @@ const setUp = "PRAGMA synchronous=FULL; PRAGMA journal_size_limit=16777216; PRAG
 type fileConn struct {
 	*sqlite.Conn
 	broken bool // to be closed, not used again
+	loads  bool // foreign keys are not enforced
 }
 
 func openConn(path string, readOnly bool) (*fileConn, error) {
@@ -42,6 +43,23 @@ func openConn(path string, readOnly bool) (*fileConn, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// enforce sets whether foreign keys are enforced, which inside a transaction
+// could not be changed. A change makes SQLite compile all statements anew.
+func (c *fileConn) enforce(on bool) error {
+	if on != c.loads {
+		return nil
+	}
+	sql := "PRAGMA foreign_keys=1"
+	if !on {
+		sql = "PRAGMA foreign_keys=0"
+	}
+	err := c.exec(sql)
+	if err == nil {
+		c.loads = !on
+	}
+	return err
 }
 
 // begin takes the write lock; waited says that another process had it.

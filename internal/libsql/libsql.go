@@ -42,6 +42,9 @@ const (
 	Read Mode = iota
 	// Write takes the write lock first: BEGIN IMMEDIATE.
 	Write
+	// Load is Write without enforcement of foreign keys, for rows that were
+	// already together elsewhere.
+	Load
 )
 
 type tripsKey struct{}

@@ -18,7 +18,8 @@ import (
 //
 //	BEGIN IMMEDIATE, statements, COMMIT, ROLLBACK if not committed
 //
-// and a read only BEGIN and the statements: the end of the stream ends it.
+// and a read only BEGIN and the statements: the end of the stream ends it. A
+// load has a step before its BEGIN, which then is step 1.
 func (w *wire) batch(ctx context.Context, mode Mode, stmts []Statement) ([]Result, error) {
 	body, err := encodeBatch(mode, stmts)
 	if err != nil {
@@ -45,30 +46,47 @@ func encodeBatch(mode Mode, stmts []Statement) ([]byte, error) {
 	}
 	b := append(make([]byte, 0, size), `{"baton":null,"requests":[{"type":"batch","batch":{"steps":[`...)
 	begin := "BEGIN"
-	if mode == Write {
+	if mode != Read {
 		begin = "BEGIN IMMEDIATE"
 	}
-	b = appendPlain(b, begin)
+	if mode == Load {
+		b = append(appendPlain(b, "PRAGMA foreign_keys=0"), `,{"condition":{"type":"ok","step":0},`...)
+		b = append(appendSQL(b, begin), '}')
+	} else {
+		b = appendPlain(b, begin)
+	}
 	var err error
+	at := mode.begin()
 	for i, s := range stmts {
-		b = appendCondition(b, i)
+		b = appendCondition(b, at+i)
 		if b, err = appendStatement(b, s); err != nil {
 			return nil, refusedAt(i, err)
 		}
 		b = append(b, '}')
 	}
-	if mode == Write {
-		b = appendCondition(b, len(stmts))
+	if mode != Read {
+		b = appendCondition(b, at+len(stmts))
 		b = append(b, `"stmt":{"sql":"COMMIT","want_rows":false}},{"condition":{"type":"not","cond":{"type":"ok","step":`...)
-		b = strconv.AppendInt(b, int64(len(stmts)+1), 10)
+		b = strconv.AppendInt(b, int64(at+len(stmts)+1), 10)
 		b = append(b, `}},"stmt":{"sql":"ROLLBACK","want_rows":false}}`...)
 	}
 	return append(b, `]}},{"type":"close"}]}`...), nil
 }
 
-func appendPlain(b []byte, sql string) []byte {
-	b = proto.AppendString(append(b, `{"stmt":{"sql":`...), sql)
-	return append(b, `,"want_rows":false}}`...)
+func appendPlain(b []byte, sql string) []byte { return append(appendSQL(append(b, '{'), sql), '}') }
+
+// appendSQL appends the member of a step that has no arguments and no rows.
+func appendSQL(b []byte, sql string) []byte {
+	b = proto.AppendString(append(b, `"stmt":{"sql":`...), sql)
+	return append(b, `,"want_rows":false}`...)
+}
+
+// begin is the step of a batch that is its BEGIN.
+func (m Mode) begin() int {
+	if m == Load {
+		return 1
+	}
+	return 0
 }
 
 // appendCondition begins a step that waits for the given one.
@@ -157,9 +175,10 @@ func decodeBatch(answer []byte, mode Mode, n int) ([]Result, error) {
 		return nil, oddAnswer("result of type %.20q", first.Type)
 	}
 	r := &first.Response
-	steps := n + 1
-	if mode == Write {
-		steps = n + 3
+	begin := mode.begin()
+	steps := begin + n + 1
+	if mode != Read {
+		steps += 2
 	}
 	if r.Type != "batch" || r.Result == nil || len(r.Result.Results) != steps || len(r.Result.Errors) != steps {
 		return nil, oddAnswer("not the result of a batch of %d steps", steps)
@@ -170,6 +189,13 @@ func decodeBatch(answer []byte, mode Mode, n int) ([]Result, error) {
 			return nil, oddAnswer("step %d has a result and an error", i)
 		}
 	}
+	if begin > 0 && results[0] == nil && failures[0] != nil {
+		return nil, serverError(Refused, -1, failures[0])
+	}
+	if begin > 0 && results[0] == nil {
+		return nil, oddAnswer("step 0 was skipped")
+	}
+	results, failures = results[begin:], failures[begin:]
 	if err := verdict(results, failures, mode, n); err != nil {
 		return nil, err
 	}
@@ -186,13 +212,14 @@ func decodeBatch(answer []byte, mode Mode, n int) ([]Result, error) {
 }
 
 // verdict returns nil when all statements, and the COMMIT of a write, were ok.
+// The first step is BEGIN.
 func verdict(results []*stepResult, failures []*proto.Error, mode Mode, n int) error {
 	first := 0 // the first step that was not ok
 	for first < len(results) && results[first] != nil {
 		first++
 	}
 	done := n + 1
-	if mode == Write {
+	if mode != Read {
 		done = n + 2
 	}
 	if first >= done {

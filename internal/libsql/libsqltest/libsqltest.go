@@ -26,6 +26,7 @@ func Run(t *testing.T, open func(t *testing.T) *libsql.DB) {
 		run  func(*testing.T, *libsql.DB)
 	}{
 		{"Atomicity", testAtomicity},
+		{"Load", testLoad},
 		{"Results", testResults},
 		{"Values", testValues},
 		{"DeclaredTypes", testDeclaredTypes},
@@ -110,6 +111,27 @@ func testAtomicity(t *testing.T, db *libsql.DB) {
 		libsql.S("SELECT nonsense FROM parent"))
 	WantError(t, err, libsql.Failed, libsql.KindSQL)
 	MustBatch(t, db, libsql.Write, libsql.S("INSERT INTO t VALUES (4)"))
+}
+
+func testLoad(t *testing.T, db *libsql.DB) {
+	child := libsql.S("INSERT INTO child VALUES (9)")
+	MustBatch(t, db, libsql.Write,
+		libsql.S("CREATE TABLE parent (id INTEGER PRIMARY KEY)"), libsql.S("CREATE TABLE child (p REFERENCES parent)"))
+	for range 2 { // a batch of one mode leaves nothing to those after it
+		if r := MustBatch(t, db, libsql.Load, child, libsql.S("SELECT p FROM child")); r[0].Changes != 1 || r[1].Rows[0][0] != int64(9) {
+			t.Errorf("results %+v", r)
+		}
+		_, err := db.Batch(t.Context(), libsql.Write, child)
+		WantError(t, err, libsql.Failed, libsql.KindConstraint)
+	}
+	_, err := db.Batch(t.Context(), libsql.Load, child, libsql.S("INSERT INTO parent VALUES (1), (1)"))
+	WantError(t, err, libsql.Failed, libsql.KindConstraint)
+	if e, _ := errors.AsType[*libsql.Error](err); e.Statement != 1 {
+		t.Errorf("statement %d failed", e.Statement)
+	}
+	if n := one(t, db, "SELECT count(*) FROM child"); n != int64(2) {
+		t.Errorf("%v rows", n)
+	}
 }
 
 func testResults(t *testing.T, db *libsql.DB) {
