@@ -121,7 +121,8 @@ func parentsFirst(tables []table) []table {
 	return out
 }
 
-// Statements yields the statements, without semicolons.
+// Statements yields the statements, without semicolons. SQL writes a real -0.0
+// as 0.0, which is equal to it.
 func (p *Dump) Statements(ctx context.Context) iter.Seq2[string, error] {
 	parts := []string{`SELECT * FROM (` + schemaQuery + `)`}
 	for _, t := range p.tables {
