@@ -35,6 +35,10 @@ const (
 	maxMissed = 100
 )
 
+// othersBefore is the error of the oldest occurrence that was listed as missed
+// when there were more.
+const othersBefore = "and others before it"
+
 // CheckName refuses what cannot be the name of a schedule.
 func CheckName(name string) error {
 	if name == "" || len(name) > MaxName || !utf8.ValidString(name) {
@@ -80,8 +84,10 @@ func (o occurrence) tries() int {
 type last struct {
 	// Bucket is the newest occurrence that was won, and Since the instant up to
 	// which nothing is made up for: the schedule was new, or paused.
-	Bucket     int64  `json:"bucket"`
-	Since      int64  `json:"since"`
+	Bucket int64 `json:"bucket"`
+	Since  int64 `json:"since"`
+	// From is the first occurrence that was won by the present expression.
+	From       int64  `json:"from"`
 	Replica    string `json:"replica"`
 	Attempt    int    `json:"attempt"`
 	StartedAt  int64  `json:"started_at"`

@@ -67,7 +67,9 @@ type Info struct {
 // clock.
 type Run struct {
 	// At is the occurrence, and Attempt which run of it this is: 0 was not run.
+	// Request tells that an operator asked for it.
 	At      int64  `json:"at"`
+	Request bool   `json:"request,omitempty"`
 	Attempt int    `json:"attempt"`
 	Replica string `json:"replica,omitempty"`
 	// StartedAt is 0 of what was not run, and FinishedAt of what runs.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/davidwkeith/dwk/internal/clock"
 	"github.com/davidwkeith/dwk/internal/event"
+	"github.com/davidwkeith/dwk/internal/failpoint"
 	"github.com/davidwkeith/dwk/internal/libsql"
 )
 
@@ -53,6 +54,7 @@ func (c *Runner) Poll(int) (stmts []libsql.Statement) {
 			}
 			if t.runs() {
 				room--
+				failpoint.Hit("cron.take.before")
 			}
 			t.holder, t.replica = uuid.NewString(), c.cfg.Replica
 			s, missed := t.statements()
@@ -208,10 +210,10 @@ func (j *job) saw(s seen, now time.Time) (again bool) {
 	held := !j.opts.Allow && len(j.seen.running) > 0
 	again = !j.looked
 	j.looked, j.seen = true, s
-	at, due := j.due(now)
+	_, due := j.due(now)
 	j.overdue = 0
 	if due && !j.opts.Paused {
-		j.overdue = now.Sub(at)
+		j.overdue = max(0, now.Sub(j.schedule.Next(time.UnixMilli(s.last.settled()))))
 	}
 	return again || held && len(s.running) == 0 && (due || s.request != nil)
 }

@@ -87,7 +87,7 @@ type job struct {
 
 	looked bool // seen is of the store
 	seen   seen
-	// overdue is how long the newest occurrence has been due without being won.
+	// overdue is how long ago the first occurrence was due that nobody has won.
 	overdue time.Duration
 	// runs are those under way here, by holder; stuck ones do not end.
 	runs  map[string]bool
@@ -146,7 +146,8 @@ type Status struct {
 	// zero when there was none, or it has not finished. Failed says that it did.
 	Started, Finished time.Time
 	Failed            bool
-	// Overdue is how long the newest occurrence has been due without being begun.
+	// Overdue is how long ago the first occurrence was due of those that nobody has
+	// begun.
 	Overdue time.Duration
 	// Running are the runs of this replica.
 	Running int

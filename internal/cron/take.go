@@ -89,17 +89,19 @@ var (
 	missedSQL = `INSERT INTO kv(k, v, ver, expires_at)
 	SELECT CAST(` + key(`:runs`, `m.value`) + ` || :zero AS BLOB), json_patch(json_object('replica', :replica, 'attempt', 0,
 		'outcome', CASE WHEN NOT :allow AND m.value <= coalesce(` + field("l", "finished_at") + `, ` + field("l", "until") + `, 0) THEN 'skipped' ELSE 'missed' END),
-		CASE WHEN m.value = :cut THEN '{"error":"and others before it"}' ELSE '{}' END), t.seq, ` + kv.Now + ` + :keep
+		CASE WHEN m.value = :cut THEN json_object('error', '` + othersBefore + `') ELSE '{}' END), t.seq, ` + kv.Now + ` + :keep
 	FROM json_each(:missed) m JOIN kv l ON l.k = :last JOIN kv_meta t ON t.id = 0 AND t.ok = 2 WHERE m.value > ` + settled + ` AND m.value < :at
 	ON CONFLICT(k) DO NOTHING RETURNING json_extract(v, '$.outcome')`
 
 	lastSQL = `UPDATE kv SET ver = (SELECT seq FROM kv_meta), v = json_set(CASE WHEN :main OR ` + field("kv", "bucket") + ` = :at
 		THEN json_set(json_remove(kv.v, '$.finished_at', '$.outcome'), '$.bucket', :at, '$.holder', :holder, '$.replica', :replica, '$.attempt', :attempt,
-			'$.until', ` + kv.Now + ` + :ttl, '$.started_at', ` + kv.Now + `, '$.schedule', :schedule, '$.zone', :zone)
+			'$.until', ` + kv.Now + ` + :ttl, '$.started_at', ` + kv.Now + `, '$.schedule', :schedule, '$.zone', :zone,
+			'$.from', CASE WHEN ` + field("kv", "schedule") + ` IS :schedule AND ` + field("kv", "zone") + ` IS :zone THEN coalesce(` + field("kv", "from") + `, :at) ELSE :at END)
 		ELSE kv.v END, '$.open', json((SELECT json_group_array(a) FROM (SELECT o.value AS a FROM ` + open + ` UNION SELECT :at))))
 	WHERE k = :last AND ` + object("kv") + ` AND ` + taking
 
-	runSQL = `INSERT INTO kv(k, v, ver, expires_at) SELECT :run, json_object('replica', :replica, 'attempt', :attempt, 'started_at', ` + kv.Now + `), seq, ` + kv.Now + ` + :keep
+	runSQL = `INSERT INTO kv(k, v, ver, expires_at) SELECT :run, json_patch(json_object('replica', :replica, 'attempt', :attempt, 'started_at', ` + kv.Now + `),
+		CASE WHEN :asked THEN json_object('request', json('true')) ELSE '{}' END), seq, ` + kv.Now + ` + :keep
 	FROM kv_meta WHERE id = 0 AND ok = 2 ON CONFLICT(k) DO UPDATE SET v = excluded.v, ver = excluded.ver, expires_at = excluded.expires_at`
 
 	// What was handed back is no longer missed.

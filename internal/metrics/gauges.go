@@ -37,7 +37,8 @@ type Schedule struct {
 	// Failed whether it failed or was cut off.
 	Age    time.Duration
 	Failed bool
-	// Overdue is how long the newest occurrence has been due without being begun.
+	// Overdue is how long ago the first occurrence was due of those that nobody has
+	// begun.
 	Overdue time.Duration
 	// Running are the runs of this replica.
 	Running int
@@ -96,7 +97,7 @@ var (
 var (
 	cronAgeDesc     = prometheus.NewDesc("dwk_cron_last_run_age_seconds", "How long ago the newest run of a schedule began, fleet-wide.", []string{"schedule"}, nil)
 	cronFailedDesc  = prometheus.NewDesc("dwk_cron_last_run_failed", "1 when the newest run of a schedule failed or was cut off, fleet-wide.", []string{"schedule"}, nil)
-	cronOverdueDesc = prometheus.NewDesc("dwk_cron_overdue_seconds", "How long the newest occurrence has been due without being begun, fleet-wide.", []string{"schedule"}, nil)
+	cronOverdueDesc = prometheus.NewDesc("dwk_cron_overdue_seconds", "How long ago the first occurrence was due of those that were not begun, fleet-wide.", []string{"schedule"}, nil)
 	cronRunningDesc = prometheus.NewDesc("dwk_cron_running", "Runs of a schedule on this replica.", []string{"schedule"}, nil)
 )
 
