@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/davidwkeith/dwk/internal/cron"
 	"github.com/davidwkeith/dwk/internal/kv"
 	"github.com/davidwkeith/dwk/internal/libsql"
 	"github.com/davidwkeith/dwk/internal/objectops"
@@ -32,6 +33,9 @@ type Config struct {
 	Objects *objectops.Ops
 	// StoreID is the store set's identity.
 	StoreID string
+	// Schedules are those that replicas are configured with. Others that were run
+	// once are not judged by how late they are.
+	Schedules map[string]cron.Options
 	// LeaseTTL is that of the replicas: no lease may last longer.
 	LeaseTTL time.Duration
 }
@@ -44,9 +48,9 @@ type Options struct {
 	// of those of Sample objects that are chosen at random.
 	Deep   bool
 	Sample int
-	// Overdue is how late an alarm or message may be.
+	// Overdue is how late an alarm, message or schedule may be.
 	Overdue time.Duration
-	// Since, unless it is zero, has the runs of alarms since then judged by how
+	// Since, unless it is zero, has the runs of alarms and schedules since then judged by how
 	// late they were; Ago means the same so long before now.
 	Since time.Time
 	Ago   time.Duration
@@ -98,7 +102,7 @@ func Run(ctx context.Context, cfg Config, o Options, report func(Finding) error)
 	a := &auditor{Config: cfg, Options: o, sum: &sum, report: &reporter{emit: report, limit: int64(o.Limit), sum: &sum}}
 	a.sample.size = o.Sample
 	for _, check := range []func(context.Context) error{
-		a.begin, a.entries, a.alarms, a.letters, a.runs, a.queues, a.objects, a.strays, a.garbage, a.databases,
+		a.begin, a.entries, a.alarms, a.letters, a.runs, a.queues, a.schedules, a.objects, a.strays, a.garbage, a.databases,
 	} {
 		if err := check(ctx); err != nil {
 			return sum, err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/davidwkeith/dwk/internal/alarm"
+	"github.com/davidwkeith/dwk/internal/cron"
 	"github.com/davidwkeith/dwk/internal/kv"
 	"github.com/davidwkeith/dwk/internal/kv/tuple"
 	"github.com/davidwkeith/dwk/internal/lease"
@@ -180,23 +181,29 @@ type kind struct {
 	value func(json.RawMessage) error
 }
 
+// claimed is an occurrence of a schedule that was won.
+type claimed struct {
+	Holder, State  string
+	Until, Attempt int64
+}
+
 var kinds = map[string]kind{
-	lease.Prefix:       {parts: "ss", expiry: must, class: true, id: 2, value: has[lease.Value]("holder")},
-	alarm.SlotPrefix:   {parts: "ss", expiry: never, class: true, id: 2, value: has[alarm.Slot]("epochMs")},
-	alarm.DuePrefix:    {parts: "sns", expiry: never, class: true, id: 3, value: has[alarm.Slot]("epochMs")},
-	alarm.DeadPrefix:   {parts: "ss", expiry: must, class: true, id: 2, value: has[alarm.Dead]("due")},
-	alarm.RunPrefix:    {parts: "ssn", expiry: must, class: true, id: 2, value: has[alarm.Run]("due", "outcome")},
-	queue.PrefixDue:    {parts: "sns", expiry: never, value: has[message]("body")},
-	queue.PrefixDead:   {parts: "sns", expiry: must, value: has[message]("body")},
-	queue.PrefixPause:  {parts: "s", expiry: never},
-	"dwk_cron":         {parts: "sn", expiry: must},
-	"dwk_cron_last":    {parts: "s", expiry: never},
-	"dwk_cron_run":     {parts: "snn", expiry: must},
-	"dwk_cron_pause":   {parts: "s", expiry: never},
-	"dwk_cron_request": {parts: "ss", expiry: must},
-	replicaPrefix:      {parts: "s", expiry: must},
-	"dwk_drain":        {parts: "s", expiry: must},
-	"dwk_socket":       {parts: "sss", expiry: must, class: true, id: 2},
+	lease.Prefix:          {parts: "ss", expiry: must, class: true, id: 2, value: has[lease.Value]("holder")},
+	alarm.SlotPrefix:      {parts: "ss", expiry: never, class: true, id: 2, value: has[alarm.Slot]("epochMs")},
+	alarm.DuePrefix:       {parts: "sns", expiry: never, class: true, id: 3, value: has[alarm.Slot]("epochMs")},
+	alarm.DeadPrefix:      {parts: "ss", expiry: must, class: true, id: 2, value: has[alarm.Dead]("due")},
+	alarm.RunPrefix:       {parts: "ssn", expiry: must, class: true, id: 2, value: has[alarm.Run]("due", "outcome")},
+	queue.PrefixDue:       {parts: "sns", expiry: never, value: has[message]("body")},
+	queue.PrefixDead:      {parts: "sns", expiry: must, value: has[message]("body")},
+	queue.PrefixPause:     {parts: "s", expiry: never},
+	cron.PrefixOccurrence: {parts: "sn", expiry: must, value: has[claimed]("holder", "state", "until")},
+	cron.PrefixLast:       {parts: "s", expiry: never, value: has[map[string]any]()},
+	cron.PrefixRun:        {parts: "snn", expiry: must, value: has[cron.Run]()},
+	cron.PrefixPause:      {parts: "s", expiry: never},
+	cron.PrefixRequest:    {parts: "ss", expiry: must},
+	replicaPrefix:         {parts: "s", expiry: must},
+	"dwk_drain":           {parts: "s", expiry: must},
+	"dwk_socket":          {parts: "sss", expiry: must, class: true, id: 2},
 }
 
 func kindOf(key tuple.Key) (kind, bool) {

@@ -33,6 +33,14 @@ const (
 	MessageOverdue = "message.overdue"
 	MessageDead    = "message.dead"
 
+	ScheduleOverdue = "schedule.overdue"
+	ScheduleClaim   = "schedule.claim"
+	ScheduleOverlap = "schedule.overlap"
+	ScheduleHistory = "schedule.history"
+	ScheduleLate    = "schedule.late"
+	ScheduleRuns    = "schedule.runs"
+	ScheduleUnknown = "schedule.unknown"
+
 	LogHead   = "log.head"
 	LogRow    = "log.row"
 	LogChain  = "log.chain"
@@ -71,6 +79,11 @@ var Checks = []struct {
 	{Name: AlarmNoObject, Text: "an alarm whose object has no log, an older host's, or was deleted: it is kept and never fires"},
 	{Name: AlarmLate, Text: "a run that began later than --overdue after it was due, since --since"},
 	{Name: MessageOverdue, Text: "a queue whose oldest message has been due for longer than --overdue"},
+	{Name: ScheduleOverdue, Text: "a schedule that was due longer ago than --overdue, while nothing of it runs"},
+	{Name: ScheduleClaim, Text: "a run that was cut off longer ago than --overdue and was not repeated, or that no replica can find"},
+	{Name: ScheduleOverlap, Text: "runs of a schedule under way at the same time that must not overlap"},
+	{Name: ScheduleHistory, Text: "occurrences of which the history tells nothing: neither run, nor skipped, nor missed"},
+	{Name: ScheduleLate, Text: "a run that began later than --overdue after its time, since --since"},
 	{Name: LogHead, Text: "the head is not what the last row of the log says"},
 	{Name: LogRow, Text: "a row that contradicts itself"},
 	{Name: LogChain, Text: "a row that does not begin with the checksum with which the one before it ends"},
@@ -84,6 +97,8 @@ var Checks = []struct {
 	{Name: AlarmDead, Text: "an alarm that was given up after its retries", Information: true},
 	{Name: AlarmRuns, Text: "how punctual the runs of a class were, since --since", Information: true},
 	{Name: MessageDead, Text: "a queue that has dead letters", Information: true},
+	{Name: ScheduleRuns, Text: "how punctual the runs of a schedule were, since --since", Information: true},
+	{Name: ScheduleUnknown, Text: "a schedule that is not run any more and that this configuration does not have", Information: true},
 	{Name: FileGarbage, Text: "a file marked as garbage that the log still names: it is kept, and the mark goes when garbage is collected", Information: true},
 }
 
@@ -99,10 +114,11 @@ type Finding struct {
 	Check    string `json:"check"`
 	Severity string `json:"severity"`
 	// What it is about.
-	Class string    `json:"class,omitempty"`
-	ID    string    `json:"id,omitempty"`
-	Queue string    `json:"queue,omitempty"`
-	Key   tuple.Key `json:"key,omitempty"`
+	Class    string    `json:"class,omitempty"`
+	ID       string    `json:"id,omitempty"`
+	Queue    string    `json:"queue,omitempty"`
+	Schedule string    `json:"schedule,omitempty"`
+	Key      tuple.Key `json:"key,omitempty"`
 	// Message says what is wrong, and Reason why, where the stores tell.
 	Message string `json:"message"`
 	Reason  string `json:"reason,omitempty"`
@@ -115,7 +131,7 @@ type Finding struct {
 
 // is reports whether two findings are about the same fault.
 func (f Finding) is(g Finding) bool {
-	return f.Check == g.Check && f.Class == g.Class && f.ID == g.ID && f.Queue == g.Queue && f.Key.String() == g.Key.String() && f.same == g.same
+	return f.Check == g.Check && f.Class == g.Class && f.ID == g.ID && f.Queue == g.Queue && f.Schedule == g.Schedule && f.Key.String() == g.Key.String() && f.same == g.same
 }
 
 // A Summary says what was looked at, and what was found.
@@ -124,6 +140,7 @@ type Summary struct {
 	Alarms    int64 `json:"alarms"`
 	Runs      int64 `json:"runs"`
 	Queues    int64 `json:"queues"`
+	Schedules int64 `json:"schedules"`
 	Objects   int64 `json:"objects"`
 	Rows      int64 `json:"rows"`
 	Files     int64 `json:"files"`

@@ -17,6 +17,7 @@ import (
 	"github.com/davidwkeith/dwk/durable"
 	"github.com/davidwkeith/dwk/internal/alarm"
 	"github.com/davidwkeith/dwk/internal/bucket/dir"
+	"github.com/davidwkeith/dwk/internal/cron"
 	"github.com/davidwkeith/dwk/internal/kv"
 	"github.com/davidwkeith/dwk/internal/kv/tuple"
 	"github.com/davidwkeith/dwk/internal/lease"
@@ -121,7 +122,7 @@ func (f *fixture) audit(change ...func(*Options)) ([]Finding, Summary) {
 
 func (f *fixture) run(o Options) (found []Finding, sum Summary, err error) {
 	cfg := Config{
-		Store: f.store, Files: sizes{f.files}, StoreID: f.storeID, LeaseTTL: 10 * time.Second,
+		Store: f.store, Files: sizes{f.files}, StoreID: f.storeID, LeaseTTL: 10 * time.Second, Schedules: map[string]cron.Options{"s": scheduled},
 		Objects: objectops.New(objectops.Config{Store: f.store, Blobs: f.blobs, StoreID: f.storeID, Dir: f.TempDir()}),
 	}
 	sum, err = Run(f.Context(), cfg, o, func(x Finding) error { found = append(found, x); return nil })
@@ -155,7 +156,7 @@ func (f *fixture) says(found []Finding, check, words string) {
 		f.Errorf("no finding %s", check)
 		return
 	}
-	said := fmt.Sprint(found[i].Message, "; ", found[i].Reason, found[i].Class, "/", found[i].ID, found[i].Queue)
+	said := fmt.Sprint(found[i].Message, "; ", found[i].Reason, found[i].Class, "/", found[i].ID, found[i].Queue, found[i].Schedule)
 	for word := range strings.SplitSeq(words, "|") {
 		if !strings.Contains(said, word) {
 			f.Errorf("%s: %q does not mention %q", check, said, word)

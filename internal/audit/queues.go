@@ -39,7 +39,7 @@ func (a *auditor) eachName(ctx context.Context, kind string, f func(name string)
 	for {
 		res, err := a.Store.Decide(ctx, libsql.S(`SELECT k FROM kv WHERE k >= ? AND k < ? AND `+kv.Live+` ORDER BY k LIMIT 1`, lo, hi))
 		if err != nil {
-			return fmt.Errorf("list queues: %w", err)
+			return fmt.Errorf("list what begins with %s: %w", kind, err)
 		}
 		if len(res[0].Rows) == 0 {
 			return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/davidwkeith/dwk/internal/alarm"
 	"github.com/davidwkeith/dwk/internal/kv/tuple"
@@ -59,7 +60,7 @@ func (a *auditor) eachEntry(ctx context.Context, lo, hi []byte, f func(tuple.Key
 // together: a tenth of a second to an hour.
 var lateness = []int64{100, 250, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000, 300_000, 3_600_000}
 
-// A punctuality sums up the runs of one class.
+// A punctuality sums up the runs of one class, or of one schedule.
 type punctuality struct {
 	class                              string
 	runs, first, late, failed, crashed int64
@@ -76,6 +77,21 @@ func (p *punctuality) within(share float64) string {
 		}
 	}
 	return "over " + span(lateness[len(lateness)-1])
+}
+
+// add counts a run that began so many milliseconds after it was due, and returns
+// by how much that is late, 0 when it is not.
+func (p *punctuality) add(ms int64, allowed time.Duration) time.Duration {
+	ms = max(0, ms)
+	p.first++
+	p.worst = max(p.worst, ms)
+	i, _ := slices.BinarySearch(lateness, ms)
+	p.upTo[i]++
+	if ms <= allowed.Milliseconds() {
+		return 0
+	}
+	p.late++
+	return time.Duration(ms) * time.Millisecond
 }
 
 // runs judges how late the runs of alarms were.
@@ -130,25 +146,25 @@ func (a *auditor) judgeRun(p *punctuality, id string, startedMs int64, r alarm.R
 	if again || r.Outcome == alarm.OutcomeCrashed { // a crash is noticed when its lease is over
 		return nil
 	}
-	late := max(0, startedMs-r.Due)
-	p.first++
-	p.worst = max(p.worst, late)
-	i, _ := slices.BinarySearch(lateness, late)
-	p.upTo[i]++
-	if late <= a.Overdue.Milliseconds() {
+	late := p.add(startedMs-r.Due, a.Overdue)
+	if late == 0 {
 		return nil
 	}
-	p.late++
 	return a.report.add(Finding{
-		Check: AlarmLate, Class: p.class, ID: id, Message: fmt.Sprintf("the alarm of %s began %s late", instant(r.Due), span(late)),
+		Check: AlarmLate, Class: p.class, ID: id, Message: fmt.Sprintf("the alarm of %s began %s late", instant(r.Due), span(late.Milliseconds())),
 		Reason: "replica " + r.Replica + " ran it, outcome " + r.Outcome,
 	})
 }
 
 func (a *auditor) punctual(p *punctuality) error {
-	words := []string{fmt.Sprintf("%d runs since %s: %d late", p.runs, instant(a.sinceMs), p.late), fmt.Sprintf("%d failed", p.failed), fmt.Sprintf("%d crashed", p.crashed)}
+	return a.report.add(Finding{Check: AlarmRuns, Class: p.class, Count: p.runs, Message: p.text(a.sinceMs, "crashed")})
+}
+
+// text sums up, with a word for the runs that were cut off.
+func (p *punctuality) text(sinceMs int64, crashed string) string {
+	words := []string{fmt.Sprintf("%d runs since %s: %d late", p.runs, instant(sinceMs), p.late), fmt.Sprintf("%d failed", p.failed), fmt.Sprintf("%d %s", p.crashed, crashed)}
 	if p.first > 0 {
 		words = append(words, "half began "+p.within(0.5), "99 of 100 "+p.within(0.99), "the latest "+span(p.worst)+" after it was due")
 	}
-	return a.report.add(Finding{Check: AlarmRuns, Class: p.class, Count: p.runs, Message: strings.Join(words, ", ")})
+	return strings.Join(words, ", ")
 }

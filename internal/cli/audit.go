@@ -38,7 +38,7 @@ func newAudit(e *env) *cobra.Command {
 		Use:   "audit",
 		Short: "Check what must always hold of what is stored",
 		Long: `Check what must always hold of what is stored, and name each thing that does not:
-entries, leases, alarms, queues, the logs of all objects and their files in the
+entries, leases, alarms, queues, schedules, the logs of all objects and their files in the
 object store, and the databases of some objects, put together from their logs.
 
 It only reads, needs no replica and disturbs none. What belongs together is read
@@ -59,8 +59,8 @@ it is found, and a last line sums up.
 	f.BoolVar(&o.Deep, "deep", false, "put the database of every object together and check it")
 	f.IntVar(&o.Sample, "sample", defaultSample, "check the databases of `N` objects, chosen at random")
 	f.StringVar(&o.Class, "class", "", "only what belongs to objects of this `CLASS`")
-	f.Var(&o.overdue, "overdue", "how late alarms and messages may be (default 1m)")
-	f.Var(&o.since, "since", "judge the runs of alarms since then: a time such as 2006-01-02T15:04:05Z, or so long ago, such as 24h")
+	f.Var(&o.overdue, "overdue", "how late alarms, messages and schedules may be (default 1m)")
+	f.Var(&o.since, "since", "judge the runs of alarms and schedules since then: a time such as 2006-01-02T15:04:05Z, or so long ago, such as 24h")
 	f.IntVar(&o.Limit, "limit", defaultListLimit, "show at most `N` findings of each check, count the others; 0 is all")
 	f.Var(&o.settle, "settle", "how long to wait before a second look at what looks wrong (default 3s)")
 	must(cmd.RegisterFlagCompletionFunc("class", e.classes(true)))
@@ -97,7 +97,7 @@ func runAudit(ctx context.Context, e *env, o audit.Options) error {
 	}
 	defer s.Close()
 	sum, err := audit.Run(ctx, audit.Config{
-		Store: s.KV, Files: s.files, Objects: s.Ops, StoreID: s.StoreID, LeaseTTL: s.LeaseTTL,
+		Store: s.KV, Files: s.files, Objects: s.Ops, StoreID: s.StoreID, LeaseTTL: s.LeaseTTL, Schedules: e.brought(s.Stores.Config),
 	}, o, func(f audit.Finding) error {
 		if e.term.JSON {
 			return e.term.WriteLine(f)
@@ -121,7 +121,7 @@ func runAudit(ctx context.Context, e *env, o audit.Options) error {
 // showFinding writes one line for people. Nothing is held back, so that it takes
 // no memory.
 func showFinding(t *term.Term, f audit.Finding) error {
-	about := f.Queue
+	about := f.Queue + f.Schedule
 	switch {
 	case f.Class != "" && f.ID != "":
 		about = f.Class + "/" + f.ID
@@ -147,7 +147,7 @@ func showAudit(t *term.Term, sum audit.Summary) error {
 		what string
 		n    int64
 	}{
-		{"entries", sum.Entries}, {"alarms", sum.Alarms}, {"runs of alarms", sum.Runs}, {"queues", sum.Queues}, {"objects", sum.Objects},
+		{"entries", sum.Entries}, {"alarms", sum.Alarms}, {"queues", sum.Queues}, {"schedules", sum.Schedules}, {"runs", sum.Runs}, {"objects", sum.Objects},
 		{"log rows", sum.Rows}, {"files", sum.Files}, {"databases", sum.Databases}, {"findings", sum.Findings}, {"for information", sum.Information},
 	} {
 		tb.Row(r.what, r.n)

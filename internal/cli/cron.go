@@ -75,10 +75,19 @@ func (e *env) schedules(cfg *config.Config) (list []schedule) {
 	}
 	for _, c := range cfg.Crons {
 		if !slices.Contains(scheduleNames(list), c.Name) {
-			list = append(list, schedule{c.Name, c.App, cron.Options{Schedule: c.Schedule, Zone: c.Zone, Paused: c.Paused}})
+			list = append(list, schedule{c.Name, c.App, cron.Options{Schedule: c.Schedule, Zone: c.Zone, Paused: c.Paused, Allow: c.Overlap == "allow"}})
 		}
 	}
 	return list
+}
+
+// brought are the options of the schedules of mounted applications, by name.
+func (e *env) brought(cfg *config.Config) map[string]cron.Options {
+	out := map[string]cron.Options{}
+	for _, s := range e.schedules(cfg) {
+		out[s.name] = s.options
+	}
+	return out
 }
 
 func scheduleNames(list []schedule) (names []string) {
