@@ -58,7 +58,7 @@ func runFleetFence(ctx context.Context, e *env, o fleetFenceOptions) error {
 		return err
 	}
 	defer s.Close()
-	st, err := fleet.Look(call, s.KV)
+	st, err := fleet.Look(call, s.KV, nil)
 	if err == nil && !st.New() {
 		err = mode.Check(st.Mode, st.Store)
 	}

@@ -8,8 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/davidwkeith/dwk/internal/cron"
 	"github.com/davidwkeith/dwk/internal/fleet"
-	"github.com/davidwkeith/dwk/internal/kv"
+	"github.com/davidwkeith/dwk/internal/host"
 	"github.com/davidwkeith/dwk/internal/term"
 )
 
@@ -21,18 +22,54 @@ type fleetStatusOptions struct {
 // statusJSON is what status writes. Times are epoch milliseconds by the primary's
 // clock.
 type statusJSON struct {
-	OK       bool            `json:"ok"`
-	Verdict  string          `json:"verdict"`
-	Mode     string          `json:"mode"`
-	StoreID  string          `json:"store_id"`
-	Layout   int             `json:"layout"`
-	Replicas []replicaJSON   `json:"replicas"`
-	Leases   int64           `json:"leases"`
-	LeftOver int64           `json:"leases_left_over"`
-	Alarms   []fleet.Backlog `json:"alarms"`
-	Messages []fleet.Backlog `json:"messages"`
-	Expired  int64           `json:"expired"`
-	Now      int64           `json:"now"`
+	OK        bool            `json:"ok"`
+	Verdict   string          `json:"verdict"`
+	Risks     []fleet.Risk    `json:"risks"`
+	Mode      string          `json:"mode"`
+	StoreID   string          `json:"store_id"`
+	Layout    int             `json:"layout"`
+	Replicas  []replicaJSON   `json:"replicas"`
+	Leases    int64           `json:"leases"`
+	LeftOver  int64           `json:"leases_left_over"`
+	Alarms    []fleet.Backlog `json:"alarms"`
+	Messages  []fleet.Backlog `json:"messages"`
+	Schedules []scheduleJSON  `json:"schedules"`
+	Expired   int64           `json:"expired"`
+	Now       int64           `json:"now"`
+}
+
+// scheduleJSON is a schedule that was ever seen.
+type scheduleJSON struct {
+	Name string `json:"name"`
+	// Known is true when an application of this program and configuration brings it.
+	Known     bool   `json:"known"`
+	Last      int64  `json:"last,omitempty"` // the newest occurrence that was run
+	Outcome   string `json:"outcome,omitempty"`
+	Running   int    `json:"running"`
+	CutOff    int    `json:"cut_off"`
+	OverdueMs int64  `json:"overdue_ms"`
+	Paused    bool   `json:"paused"`
+}
+
+func schedulesAsJSON(st fleet.Status) []scheduleJSON {
+	list := []scheduleJSON{}
+	for _, s := range st.Schedules {
+		o, known := st.Brought[s.Name]
+		j := scheduleJSON{Name: s.Name, Known: known, Last: s.Last.At, Outcome: s.Last.Outcome, Paused: s.Paused || o.Paused, CutOff: len(s.CutOff(st.NowMs))}
+		for _, c := range s.Claims {
+			if c.Until > st.NowMs {
+				j.Running++
+			}
+		}
+		if j.Last > 0 && j.Outcome == "" {
+			j.Outcome = cron.Running
+		}
+		if at := s.Overdue(st.NowMs, &o); at > 0 && known {
+			j.OverdueMs = st.NowMs - at
+		}
+		list = append(list, j)
+	}
+	return list
 }
 
 // replicaJSON is a replica with the spans that people want to know.
@@ -46,7 +83,7 @@ type replicaJSON struct {
 func statusAsJSON(st fleet.Status) statusJSON {
 	ok, text := st.Verdict()
 	j := statusJSON{
-		OK: ok, Verdict: text, Mode: st.Mode, StoreID: st.Store.ID, Layout: st.Store.Layout, Replicas: []replicaJSON{},
+		OK: ok, Verdict: text, Risks: append([]fleet.Risk{}, st.Risks()...), Schedules: schedulesAsJSON(st), Mode: st.Mode, StoreID: st.Store.ID, Layout: st.Store.Layout, Replicas: []replicaJSON{},
 		Leases: st.Leases, LeftOver: st.LeftOver, Alarms: st.Alarms, Messages: st.Messages, Expired: st.Expired, Now: st.NowMs,
 	}
 	for _, r := range st.Replicas {
@@ -61,8 +98,9 @@ func newFleetStatus(e *env) *cobra.Command {
 		Use:   "status",
 		Short: "Show replicas, leases and what waits",
 		Long: fmt.Sprintf(`Show the replicas that live, the leases that they hold, the alarms and messages
-that wait, dead letters, and one line that says whether something is wrong. All of
-it is from one moment and one round trip, and needs no replica.
+that wait, dead letters, schedules, and one line that says whether the fleet is well;
+if it is not, which promise is at risk, why, and what to do. All of it is from one
+moment and one round trip, and needs no replica.
 
 What is due could run at this moment; what could have for more than %s is
 overdue. The exit code is 0 whatever the verdict is.
@@ -97,7 +135,7 @@ func runFleetStatus(ctx context.Context, e *env, o fleetStatusOptions) error {
 		return err
 	}
 	defer s.Close()
-	st, err := fleet.Look(ctx, s.KV)
+	st, err := fleet.Look(ctx, s.KV, e.brought(s.Config))
 	if err != nil {
 		return err
 	}
@@ -107,7 +145,7 @@ func runFleetStatus(ctx context.Context, e *env, o fleetStatusOptions) error {
 		}
 		return showStatus(e.term, st)
 	}
-	err = again(ctx, o.interval, func() (bool, error) { return false, e.showAgain(ctx, s.KV) })
+	err = again(ctx, o.interval, func() (bool, error) { return false, e.showAgain(ctx, s) })
 	if errors.Is(err, context.DeadlineExceeded) {
 		return nil // as long as it was asked to
 	}
@@ -116,8 +154,8 @@ func runFleetStatus(ctx context.Context, e *env, o fleetStatusOptions) error {
 
 // showAgain is one look of --watch. A look that fails is noted, and the next one
 // is taken.
-func (e *env) showAgain(ctx context.Context, s *kv.Store) error {
-	st, err := fleet.Look(ctx, s)
+func (e *env) showAgain(ctx context.Context, s *host.Stores) error {
+	st, err := fleet.Look(ctx, s.KV, e.brought(s.Config))
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -144,6 +182,12 @@ func showStatus(t *term.Term, st fleet.Status) error {
 		}
 		fmt.Fprintln(t.Out)
 	}
+	if len(st.Schedules) > 0 {
+		if err := t.Table(schedulesTable(st)); err != nil {
+			return err
+		}
+		fmt.Fprintln(t.Out)
+	}
 	tb := term.NewTable()
 	if !st.New() {
 		tb.Row("store set", fmt.Sprintf("%s, mode %s", st.Store.ID, st.Mode))
@@ -160,7 +204,30 @@ func showStatus(t *term.Term, st fleet.Status) error {
 		tone = term.Bad
 	}
 	tb.Row("verdict", term.Cell{Text: text, Tone: tone})
+	for _, r := range st.Risks() {
+		tb.Row("at risk", term.Cell{Text: r.Promise, Tone: term.Bad})
+		tb.Row("  because", r.Problem)
+		tb.Row("  what to do", r.Advice)
+	}
 	return t.Table(tb)
+}
+
+func schedulesTable(st fleet.Status) *term.Table {
+	tb := term.NewTable("SCHEDULE", "LAST", "OUTCOME", "RUNNING", "CUT OFF", "OVERDUE", "STATE")
+	for _, s := range schedulesAsJSON(st) {
+		overdue, state := "", ""
+		if s.OverdueMs > 0 {
+			overdue = short(time.Duration(s.OverdueMs) * time.Millisecond)
+		}
+		switch {
+		case s.Paused:
+			state = "paused"
+		case !s.Known:
+			state = "not in this configuration"
+		}
+		tb.Row(s.Name, instant(s.Last), s.Outcome, s.Running, s.CutOff, overdue, state)
+	}
+	return tb
 }
 
 func backlogTable(st fleet.Status) *term.Table {

@@ -52,7 +52,7 @@ func TestFleetStatus(t *testing.T) {
 		f.set([]any{"dwk_queue_pause", "mail"}, "x", 0)
 		var got statusJSON
 		f.json(&got, "fleet", "status")
-		if !got.OK || got.Verdict != "all right: 1 replica ready; 1 dead letter" || got.Mode != mode.Marker || got.StoreID == "" || got.Leases != 1 || got.LeftOver != 0 {
+		if !got.OK || got.Verdict != "all right: 1 replica ready; 1 dead letter; 1 paused queue" || got.Mode != mode.Marker || got.StoreID == "" || got.Leases != 1 || got.LeftOver != 0 {
 			t.Errorf("%+v", got)
 		}
 		if len(got.Replicas) != 2 || got.Replicas[1].ID != "r2" || got.Replicas[1].State != fleet.Draining || got.Replicas[0].UptimeMs < got.Replicas[0].HeartbeatAgeMs || got.Replicas[0].ExpiresInMs <= 0 {
@@ -66,6 +66,28 @@ func TestFleetStatus(t *testing.T) {
 			if !strings.Contains(out, want) {
 				t.Errorf("no %q in\n%s", want, out)
 			}
+		}
+		// Not well: which promise is at risk, why, and what to do, the same in both.
+		f.remove("dwk_queue_pause", "mail")
+		f.set([]any{"dwk_cron_last", "every-five"}, map[string]any{"since": 1_700_000_000_000}, 0)
+		f.set([]any{"dwk_cron_last", "gone"}, map[string]any{"since": 1_700_000_000_000, "schedule": "@daily", "zone": "UTC", "bucket": 1, "started_at": 2, "finished_at": 3, "outcome": "ok"}, 0)
+		f.json(&got, "fleet", "status")
+		if got.OK || len(got.Risks) != 2 || got.Risks[0].Promise != fleet.PromiseMessage || got.Risks[1].Promise != fleet.PromiseOccurrence {
+			t.Errorf("%+v", got.Risks)
+		}
+		if len(got.Schedules) != 2 || !got.Schedules[0].Known || got.Schedules[0].OverdueMs == 0 || got.Schedules[1].Known || got.Schedules[1].OverdueMs != 0 || got.Schedules[1].Outcome != "ok" {
+			t.Errorf("%+v", got.Schedules)
+		}
+		out = f.ok("fleet", "status")
+		for _, r := range got.Risks {
+			for _, want := range []string{r.Promise, r.Advice} {
+				if !strings.Contains(out, want) {
+					t.Errorf("no %q in\n%s", want, out)
+				}
+			}
+		}
+		if !strings.Contains(out, "not in this configuration") || strings.Count(out, "\n") > 24 {
+			t.Errorf("%d lines\n%s", strings.Count(out, "\n"), out)
 		}
 		f.fails(exitUsage, "--interval", "fleet", "status", "--watch", "--interval", "1ms")
 	})

@@ -84,7 +84,7 @@ func runFleetWait(ctx context.Context, e *env, o fleetWaitOptions) error {
 	var failed error
 	noted := ""
 	err = again(waiting, o.interval, func() (bool, error) {
-		st, err := fleet.Look(ctx, s.KV)
+		st, err := fleet.Look(ctx, s.KV, nil)
 		if ctx.Err() != nil {
 			return false, ctx.Err() // it says nothing about the store
 		}

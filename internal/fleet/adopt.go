@@ -56,7 +56,7 @@ func Inspect(ctx context.Context, s *kv.Store) (Survey, error) {
 	if haveID {
 		v.storeStamp = id.Stamp
 	}
-	if v.Status, err = Look(ctx, s); err != nil {
+	if v.Status, err = Look(ctx, s, nil); err != nil {
 		return v, err
 	}
 	return v, v.findOrphans(ctx, s)

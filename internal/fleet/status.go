@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/davidwkeith/dwk/internal/alarm"
+	"github.com/davidwkeith/dwk/internal/cron"
 	"github.com/davidwkeith/dwk/internal/kv"
 	"github.com/davidwkeith/dwk/internal/kv/tuple"
 	"github.com/davidwkeith/dwk/internal/lease"
@@ -26,6 +27,11 @@ type Status struct {
 	Leases, LeftOver int64
 	// Alarms are by class, Messages by queue.
 	Alarms, Messages []Backlog
+	// Schedules are those that were ever seen. Only those that were Brought, by the
+	// applications of who asks, are judged by how late they are; their options are
+	// what replicas are configured with.
+	Schedules []cron.Survey
+	Brought   map[string]cron.Options
 	// Expired are the entries that no sweep has removed yet.
 	Expired int64
 	// NowMs is the primary's clock in epoch milliseconds.
@@ -47,10 +53,11 @@ type Backlog struct {
 	Paused bool  `json:"paused"`
 }
 
-// Look reads the status in one round trip, all of it from one moment.
-func Look(ctx context.Context, s *kv.Store) (Status, error) {
+// Look reads the status in one round trip, all of it from one moment. Brought may
+// be nil.
+func Look(ctx context.Context, s *kv.Store, brought map[string]cron.Options) (Status, error) {
 	leases, replicas, paused := tuple.MustEncode(lease.Prefix), tuple.MustEncode(ReplicaPrefix), tuple.MustEncode(queue.PrefixPause)
-	res, err := s.Decide(ctx,
+	res, err := s.Decide(ctx, append([]libsql.Statement{
 		mode.Statement(),
 		replicasStatement(),
 		libsql.S(`SELECT count(*), coalesce(sum(NOT EXISTS (SELECT 1 FROM kv r WHERE r.k = CAST(?3 || x'02' || CAST(json_extract(l.v, '$.replica') AS BLOB) || x'00' AS BLOB)
@@ -60,8 +67,8 @@ func Look(ctx context.Context, s *kv.Store) (Status, error) {
 		backlogStatement(queue.PrefixDue, beforeNumber),
 		backlogStatement(queue.PrefixDead, beforeNumber),
 		libsql.S(`SELECT k FROM kv WHERE k >= ? AND k < ? AND `+kv.Live+` LIMIT ?`, paused, tuple.RangeEnd(paused), maxNames),
-		libsql.S(`SELECT count(*), `+kv.Now+` FROM kv WHERE expires_at <= `+kv.Now),
-	)
+		libsql.S(`SELECT count(*), ` + kv.Now + ` FROM kv WHERE expires_at <= ` + kv.Now),
+	}, cron.SurveyStatements(maxNames)...)...)
 	if err != nil {
 		return Status{}, fmt.Errorf("look at the fleet: %w", err)
 	}
@@ -74,6 +81,7 @@ func Look(ctx context.Context, s *kv.Store) (Status, error) {
 	}
 	st.Alarms = backlogs(st.NowMs, res[3], res[4], libsql.Result{})
 	st.Messages = backlogs(st.NowMs, res[5], res[6], res[7])
+	st.Schedules, st.Brought = cron.ReadSurvey(res[9:]), brought
 	return st, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/davidwkeith/dwk/internal/cron"
 	"github.com/davidwkeith/dwk/internal/fleet"
 	"github.com/davidwkeith/dwk/internal/kv"
 	"github.com/davidwkeith/dwk/internal/kv/tuple"
@@ -22,7 +23,7 @@ func (r *rig) set(key tuple.Key, value any, ttl time.Duration) {
 
 func (r *rig) look() fleet.Status {
 	r.t.Helper()
-	st, err := fleet.Look(r.t.Context(), r.store)
+	st, err := fleet.Look(r.t.Context(), r.store, map[string]cron.Options{"s": {Schedule: "@every 1m", Zone: "UTC"}})
 	if err != nil {
 		r.t.Fatal(err)
 	}
