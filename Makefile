@@ -21,10 +21,10 @@ test-race: ## run the tests under the race detector, at reduced counts
 test-long: ## run the tests at full counts
 	DWK_TEST_LONG=1 go test -timeout 60m -count=1 ./...
 
-.PHONY: test-s3
-test-s3: ## run the bucket's tests against a real S3 server
-	GOBIN=$(CURDIR)/bin go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
-	DWK_TEST_VERSITYGW=$(CURDIR)/bin/versitygw go test -timeout 10m -count=1 -v -run TestGateway ./internal/bucket/s3
+.PHONY: s3server
+s3server: ## build bin/s3server, the S3 server of tests, which else the first test builds
+	@mkdir -p bin
+	cd tools && go vet ./... && CGO_ENABLED=0 go build -buildvcs=false -o ../bin/s3server ./s3server
 
 .PHONY: fuzz
 fuzz: ## fuzz each codec and parser for a while (FUZZTIME=1m)

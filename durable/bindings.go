@@ -121,8 +121,9 @@ type Listing struct {
 	// Objects have no ContentType and Metadata: [Bucket.Head] tells those.
 	Objects  []ObjectInfo
 	Prefixes []string
-	// Cursor continues the list; it is empty on the last page. Keys that come or
-	// go between the pages do not make it skip or repeat others.
+	// Cursor continues the list; it is empty on the last page, on which there may
+	// be nothing more. Keys that come or go between the pages do not make it skip
+	// or repeat others.
 	Cursor string
 }
 

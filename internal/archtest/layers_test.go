@@ -88,8 +88,9 @@ var layers = [][]string{
 	},
 }
 
-// testOnly are packages that only tests import; they may import anything.
-var testOnly = []string{"internal/archtest", "internal/fleettest", "internal/libsql/libsqltest", "internal/bucket/buckettest", "internal/object/mirror/mirrortest"}
+// testOnly are packages that only tests import; they may import anything. Those
+// in tools are a module of their own.
+var testOnly = []string{"internal/archtest", "internal/fleettest", "internal/libsql/libsqltest", "internal/bucket/buckettest", "internal/bucket/s3test", "internal/object/mirror/mirrortest", "tools"}
 
 // only says which packages may import something.
 var only = map[string][]string{

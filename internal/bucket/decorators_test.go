@@ -22,7 +22,7 @@ func TestDecorated(t *testing.T) {
 				t.Error(took)
 			}
 		})
-	})
+	}, nil)
 }
 
 func TestObserved(t *testing.T) {

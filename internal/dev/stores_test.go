@@ -52,14 +52,15 @@ func openBucket(t *testing.T, s *Stores, key string) *s3.Bucket {
 	return b
 }
 
-// The object store does what every bucket must, but for metadata that only just
-// fits, which is longer as the client writes it, and that the parts of a large
-// body are held in memory.
+// The object store does what every bucket must.
 func TestObjects(t *testing.T) {
 	buckettest.Run(t, func(t *testing.T) durable.Bucket {
 		s := openStores(t, t.TempDir())
 		return bucket.Retry(openBucket(t, s, s.AccessKey))
-	}, "Metadata", "Large")
+	}, buckettest.Faults{
+		"Metadata": "refuses metadata that only just fits: as the client writes it, it is longer",
+		"Large":    "holds the parts of a large body in memory, in the process of the test",
+	})
 }
 
 func TestWithoutKey(t *testing.T) {

@@ -166,12 +166,23 @@ func testMissing(t *testing.T, b durable.Bucket) {
 }
 
 func testOverwrite(t *testing.T, b durable.Bucket) {
+	overwrite(t, b, func(i int) map[string]string { return map[string]string{"n": fmt.Sprint(i)} })
+}
+
+// testOverwriteMetadata overwrites bodies with other metadata, and with none.
+func testOverwriteMetadata(t *testing.T, b durable.Bucket) {
+	overwrite(t, b, func(i int) map[string]string {
+		if i%2 == 1 {
+			return nil
+		}
+		return map[string]string{fmt.Sprintf("n%d", i): "v"}
+	})
+}
+
+func overwrite(t *testing.T, b durable.Bucket, metadata func(i int) map[string]string) {
 	tags := map[string]bool{}
 	for i, body := range []string{"first and longest", "second", "", "fourth"} {
-		opts := durable.PutOptions{ContentType: fmt.Sprintf("text/x-%d", i)}
-		if i%2 == 0 {
-			opts.Metadata = map[string]string{fmt.Sprintf("n%d", i): "v"}
-		}
+		opts := durable.PutOptions{ContentType: fmt.Sprintf("text/x-%d", i), Metadata: metadata(i)}
 		info := put(t, b, "k", body, opts)
 		text, got := get(t, b, "k", durable.GetOptions{})
 		info.Uploaded = got.Uploaded

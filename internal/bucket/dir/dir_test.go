@@ -32,5 +32,5 @@ func open(t *testing.T, name string) *Bucket {
 }
 
 func TestSuite(t *testing.T) {
-	buckettest.Run(t, func(t *testing.T) durable.Bucket { return open(t, t.TempDir()) })
+	buckettest.Run(t, func(t *testing.T) durable.Bucket { return open(t, t.TempDir()) }, nil)
 }

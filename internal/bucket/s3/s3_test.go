@@ -58,11 +58,13 @@ func TestSweepOfNothing(t *testing.T) {
 	}
 }
 
-// TestSuite runs the suite against a server in this process, but for what that
-// server does wrong: it keeps metadata of the body before, finds delimiters at
-// the wrong places, and holds all bodies in this process's memory.
+// TestSuite runs the suite against gofakes3 in this process.
 func TestSuite(t *testing.T) {
 	buckettest.Run(t, func(t *testing.T) durable.Bucket {
 		return bucket.Retry(open(t, Config{URL: fake(t), Region: "us-east-1", PathStyle: "true", Timeout: time.Minute}))
-	}, "Overwrite", "List", "ListLimit", "Large")
+	}, buckettest.Faults{
+		"OverwriteMetadata": "keeps metadata of the body before",
+		"ListDelimiters":    "knows no delimiter but a slash",
+		"Large":             "holds all bodies in memory, in the process of the test",
+	})
 }
