@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/davidwkeith/dwk/internal/bucket/s3"
 )
 
 // TTL is the lifetime of leases in a fleet of tests.
@@ -49,6 +51,7 @@ type Fleet struct {
 	Descriptors int
 
 	t        testing.TB
+	objects  *s3.Config // where the object store is, nil in a directory
 	replicas int
 }
 

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/davidwkeith/dwk/internal/bucket/dir"
 	"github.com/davidwkeith/dwk/internal/kv"
 	"github.com/davidwkeith/dwk/internal/libsql"
 	"github.com/davidwkeith/dwk/internal/object/keeper"
@@ -82,9 +81,7 @@ func TestTwoStoreSetsOnOneBucket(t *testing.T) {
 // file that no row names. It is collected after a day, and nothing else is.
 func TestKilledBetweenUploadAndCommit(t *testing.T) {
 	t.Parallel()
-	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
-		f := New(t, kind)
+	EachStores(t, func(t *testing.T, f *Fleet) {
 		a, b := f.Start("DWK_FAILPOINTS=object.offload.after=3*kill"), f.Start()
 		for range 2 {
 			if ans := addLarge(a, "n"); ans.Status != http.StatusOK {
@@ -104,13 +101,13 @@ func TestKilledBetweenUploadAndCommit(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := files(t, f.DataDir)
+			got := f.Keys("objects/")
 			for _, row := range res[0].Rows {
-				path := filepath.Join(f.store(t), row[0].(string))
-				if !got[path] {
-					t.Errorf("a row names %s, which is not there", path)
+				ref := row[0].(string)
+				if !got[ref] {
+					t.Errorf("a row names %s, which is not there", ref)
 				}
-				delete(got, path)
+				delete(got, ref)
 			}
 			if len(got) != unnamed {
 				t.Errorf("files that no row names: %v, want %d", got, unnamed)
@@ -141,25 +138,9 @@ func TestKilledBetweenUploadAndCommit(t *testing.T) {
 	})
 }
 
-// store is the directory of the object store, which has files.
-func (f *Fleet) store(t *testing.T) string {
-	t.Helper()
-	for file := range files(t, f.DataDir) {
-		path, _, _ := strings.Cut(file, "/objects/")
-		return path
-	}
-	t.Fatal("there are no files")
-	return ""
-}
-
 // keeper is one of the fleet's store set, in the process of the test.
 func (f *Fleet) keeper(t *testing.T, db *libsql.DB) *keeper.Keeper {
 	t.Helper()
-	b, err := dir.Open(f.store(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { b.Close() })
 	res, err := db.Batch(t.Context(), libsql.Read, libsql.S(`SELECT ref FROM obj_log WHERE ref IS NOT NULL LIMIT 1`))
 	if err != nil || len(res[0].Rows) == 0 {
 		t.Fatalf("no row names a file: %v", err)
@@ -168,5 +149,5 @@ func (f *Fleet) keeper(t *testing.T, db *libsql.DB) *keeper.Keeper {
 	if !ok {
 		t.Fatalf("ref %v", res[0].Rows[0][0])
 	}
-	return keeper.New(keeper.Config{StoreID: info.StoreID, Dir: t.TempDir()}, kv.New(db), keeper.InBucket(b), slog.New(slog.DiscardHandler))
+	return keeper.New(keeper.Config{StoreID: info.StoreID, Dir: t.TempDir()}, kv.New(db), keeper.InBucket(f.Objects()), slog.New(slog.DiscardHandler))
 }

@@ -102,6 +102,7 @@ type fixture struct {
 	recorder *recorder // what the store runs on
 	store    *kv.Store
 	blobs    *blobs
+	files    keeper.Blobs // what the keeper has: blobs, or a bucket
 	k        *keeper.Keeper
 	keeper.Reader
 	seq int
@@ -109,15 +110,24 @@ type fixture struct {
 
 func newFixture(t testing.TB, place func(testing.TB) libsqltest.Place, cfg keeper.Config) *fixture {
 	t.Helper()
+	return newFixtureOn(t, place, cfg, nil)
+}
+
+// newFixtureOn is newFixture with files elsewhere than in memory.
+func newFixtureOn(t testing.TB, place func(testing.TB) libsqltest.Place, cfg keeper.Config, files keeper.Blobs) *fixture {
+	t.Helper()
 	db := place(t).Open(t)
 	rec := &recorder{DB: db, seen: map[string]libsql.Statement{}}
-	f := &fixture{TB: t, db: db, recorder: rec, store: kv.New(rec), blobs: &blobs{files: map[string][]byte{}}}
+	f := &fixture{TB: t, db: db, recorder: rec, store: kv.New(rec), blobs: &blobs{files: map[string][]byte{}}, files: files}
+	if files == nil {
+		f.files = f.blobs
+	}
 	if err := f.store.Init(t.Context(), objlog.Schema...); err != nil {
 		t.Fatal(err)
 	}
 	cfg.StoreID, cfg.Dir = storeID, t.TempDir()
-	f.k = keeper.New(cfg, f.store, f.blobs, slog.New(slog.DiscardHandler))
-	f.Reader = keeper.Reader{Store: f.store, Blobs: f.blobs, Dir: cfg.Dir}
+	f.k = keeper.New(cfg, f.store, f.files, slog.New(slog.DiscardHandler))
+	f.Reader = keeper.Reader{Store: f.store, Blobs: f.files, Dir: cfg.Dir}
 	return f
 }
 
@@ -199,7 +209,7 @@ func (f *fixture) commit(m *mirror.Mirror, id string, limit int64) bool {
 	}
 	if e.Size > limit {
 		c.Ref, c.Size, c.Data = objlog.Ref(storeID, "C", id, c.TXID(), 1), e.Size, nil
-		f.must(f.blobs.Put(f.Context(), c.Ref, e.Open(), e.Size))
+		f.must(f.files.Put(f.Context(), c.Ref, e.Open(), e.Size))
 	}
 	f.apply(c.Add)
 	f.must(m.Confirm(e.Post))

@@ -1,0 +1,103 @@
+package fleettest
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/bucket"
+	"github.com/davidwkeith/dwk/internal/bucket/dir"
+	"github.com/davidwkeith/dwk/internal/bucket/s3"
+	"github.com/davidwkeith/dwk/internal/bucket/s3test"
+)
+
+// combinations are the stores that a fleet may have: SQL in files or on a
+// server, bodies in a directory, in an S3-compatible server in this process, or
+// in one that is a process of its own.
+var combinations = []struct {
+	name    string
+	kind    Kind
+	objects func(testing.TB) (config s3.Config, env []string) // nil: a directory
+}{
+	{"file and directory", File, nil},
+	{"wire and directory", Wire, nil},
+	{"wire and gofakes3", Wire, inProcess},
+	{"wire and versitygw", Wire, ownProcess},
+}
+
+// EachStores runs a test on a fleet on each combination of stores. On the wire
+// the lab's SQL database is on a server of its own.
+func EachStores(t *testing.T, test func(t *testing.T, f *Fleet)) {
+	for _, c := range combinations {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			f := New(t, c.kind)
+			if f.Server != nil {
+				f.Env = append(f.Env, "DWK_DATABASE_LAB_DB_URL="+startServer(t, filepath.Join(f.Dir, "server", "lab.db")).URL)
+			}
+			if c.objects != nil {
+				config, env := c.objects(t)
+				f.objects = &config
+				f.Env = append(f.Env, env...)
+			}
+			test(t, f)
+		})
+	}
+}
+
+func inProcess(t testing.TB) (s3.Config, []string) {
+	o := startObjectStore(t)
+	return s3Config(o.URL, "us-east-1", "key", "secret"), o.Env()
+}
+
+func ownProcess(t testing.TB) (s3.Config, []string) {
+	s := s3test.Start(t, objectBucket)
+	url := s.URL(objectBucket) + "/fleet"
+	return s3Config(url, s3test.Region, s.Access, s.Secret), []string{
+		"DWK_OBJECT_STORE_URL=" + url, "DWK_OBJECT_STORE_REGION=" + s3test.Region, "DWK_OBJECT_STORE_PATH_STYLE=true",
+		"DWK_OBJECT_STORE_ACCESS_KEY=" + s.Access, "DWK_OBJECT_STORE_SECRET_KEY=" + s.Secret,
+	}
+}
+
+func s3Config(url, region, access, secret string) s3.Config {
+	return s3.Config{URL: url, Region: region, PathStyle: "true", Timeout: time.Minute, Keys: func() (string, string, error) { return access, secret, nil }}
+}
+
+// Objects opens the fleet's object store, until the end of the test. A replica
+// must have started before.
+func (f *Fleet) Objects() durable.Bucket {
+	f.t.Helper()
+	if f.objects == nil {
+		b, err := dir.Open(filepath.Join(f.DataDir, "central", "store"))
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		f.t.Cleanup(func() { b.Close() })
+		return b
+	}
+	b, err := s3.Open(*f.objects)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { b.Close() })
+	return bucket.Retry(b)
+}
+
+// Keys are the keys in the object store with a prefix.
+func (f *Fleet) Keys(prefix string) map[string]bool {
+	f.t.Helper()
+	b, found := f.Objects(), map[string]bool{}
+	for opts := (durable.ListOptions{Prefix: prefix}); ; {
+		page, err := b.List(f.t.Context(), opts)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		for _, o := range page.Objects {
+			found[o.Key] = true
+		}
+		if opts.Cursor = page.Cursor; opts.Cursor == "" {
+			return found
+		}
+	}
+}
