@@ -52,7 +52,11 @@ func inProcess(t testing.TB) (s3.Config, []string) {
 }
 
 func ownProcess(t testing.TB) (s3.Config, []string) {
-	s := s3test.Start(t, objectBucket)
+	return gatewayStore(s3test.Start(t, objectBucket))
+}
+
+// gatewayStore is a part of a server's bucket.
+func gatewayStore(s *s3test.Server) (s3.Config, []string) {
 	url := s.URL(objectBucket) + "/fleet"
 	return s3Config(url, s3test.Region, s.Access, s.Secret), []string{
 		"DWK_OBJECT_STORE_URL=" + url, "DWK_OBJECT_STORE_REGION=" + s3test.Region, "DWK_OBJECT_STORE_PATH_STYLE=true",

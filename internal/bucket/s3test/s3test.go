@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
 // Region is what the server wants requests signed for.
@@ -37,6 +39,22 @@ type Server struct {
 
 // URL is that of a bucket.
 func (s *Server) URL(bucket string) string { return "http://" + s.Endpoint + "/" + bucket }
+
+// Uploads is how many uploads in parts a bucket has that were neither completed
+// nor ended.
+func (s *Server) Uploads(t testing.TB, bucket string) int {
+	t.Helper()
+	transport := &http.Transport{DisableKeepAlives: true}
+	c, err := minio.NewCore(s.Endpoint, &minio.Options{Creds: credentials.NewStaticV4(s.Access, s.Secret, ""), Region: Region, BucketLookup: minio.BucketLookupPath, Transport: transport})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := c.ListMultipartUploads(t.Context(), bucket, "", "", "", "", 1000)
+	if err != nil && minio.ToErrorResponse(err).Code != "NoSuchUpload" {
+		t.Fatal(err)
+	}
+	return len(res.Uploads)
+}
 
 // patience bounds the start of a server on a machine that has much to do.
 const patience = time.Minute
