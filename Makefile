@@ -26,6 +26,11 @@ s3server: ## build bin/s3server, the S3 server of tests, which else the first te
 	@mkdir -p bin
 	cd tools && go vet ./... && CGO_ENABLED=0 go build -buildvcs=false -o ../bin/s3server ./s3server
 
+.PHONY: test-npm
+test-npm: ## run clients from npm against the libSQL server of dwk dev; needs Node and its registry
+	cd tools/npm && npm ci --ignore-scripts --omit=optional --no-audit --no-fund
+	DWK_TEST_NPM=$(CURDIR)/tools/npm go test -timeout 10m -count=1 -v -run TestNPM ./internal/hrana
+
 .PHONY: fuzz
 fuzz: ## fuzz each codec and parser for a while (FUZZTIME=1m)
 	@for p in $$(go list ./...); do \
