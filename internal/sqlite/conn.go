@@ -67,7 +67,10 @@ func openFlags(path string, flags int32) (*Conn, error) {
 		return nil, &Error{Code: lib.SQLITE_NOMEM, Message: "out of memory", Offset: -1}
 	}
 	defer lib.Xsqlite3_free(c.tls, name)
-	flags |= lib.SQLITE_OPEN_READWRITE | lib.SQLITE_OPEN_NOMUTEX | lib.SQLITE_OPEN_EXRESCODE
+	if flags&lib.SQLITE_OPEN_READONLY == 0 {
+		flags |= lib.SQLITE_OPEN_READWRITE
+	}
+	flags |= lib.SQLITE_OPEN_NOMUTEX | lib.SQLITE_OPEN_EXRESCODE
 	rc := lib.Xsqlite3_open_v2(c.tls, name, c.out, flags, 0)
 	c.db = *(*uintptr)(pointer(c.out))
 	if rc != lib.SQLITE_OK {

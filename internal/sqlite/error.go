@@ -25,6 +25,8 @@ const (
 	Corrupt      = lib.SQLITE_CORRUPT
 	CorruptVTab  = lib.SQLITE_CORRUPT_VTAB // extended; the content of a virtual table
 	NotADB       = lib.SQLITE_NOTADB
+	TooBig       = lib.SQLITE_TOOBIG
+	ReadOnly     = lib.SQLITE_READONLY
 	CantOpen     = lib.SQLITE_CANTOPEN
 	Protocol     = lib.SQLITE_PROTOCOL
 )
