@@ -83,18 +83,27 @@ type backend interface {
 // Open checks the configuration. A server is first spoken to by the first
 // call; for a file the folders above it are created.
 func Open(cfg Config) (*DB, error) {
-	cfg = cfg.WithDefaults()
-	if cfg.Timeout < 0 || cfg.MaxConns < 0 {
-		return nil, errors.New("database: a negative timeout or number of connections")
-	}
 	a, err := parseAddress(cfg.URL)
 	if err != nil {
 		return nil, err
+	}
+	return open(a, cfg)
+}
+
+// OpenFile opens a file whose path, unlike that in a URL, may be any. URL is not
+// used.
+func OpenFile(path string, cfg Config) (*DB, error) { return open(address{path: path}, cfg) }
+
+func open(a address, cfg Config) (*DB, error) {
+	cfg = cfg.WithDefaults()
+	if cfg.Timeout < 0 || cfg.MaxConns < 0 {
+		return nil, errors.New("database: a negative timeout or number of connections")
 	}
 	db := &DB{addr: a.String(), local: a.path != "", timeout: cfg.Timeout, observe: cfg.Observe}
 	if db.observe == nil {
 		db.observe = func(time.Duration, error) {}
 	}
+	var err error
 	if db.local {
 		db.backend, err = openFile(a.path, cfg)
 	} else {

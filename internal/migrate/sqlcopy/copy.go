@@ -58,7 +58,7 @@ func Down(ctx context.Context, src Target, file string, opts Options) (Summary, 
 }
 
 func downTo(ctx context.Context, src reader, part string, opts Options) (sum Summary, err error) {
-	dst, err := libsql.Open(libsql.Config{URL: "file:" + part, Timeout: time.Hour})
+	dst, err := libsql.OpenFile(part, libsql.Config{Timeout: time.Hour})
 	if err != nil {
 		return sum, err
 	}

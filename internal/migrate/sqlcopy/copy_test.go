@@ -1,6 +1,7 @@
 package sqlcopy
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,7 +12,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	firstPause = time.Millisecond
+	firstPause = 10 * time.Microsecond
 	os.Exit(m.Run())
 }
 
@@ -51,7 +52,7 @@ func roundTrip(t *testing.T, file string, dst Target, opts Options) {
 	if err := Finish(ctx, dst, opts); err != nil {
 		t.Fatal(err)
 	}
-	back := filepath.Join(t.TempDir(), "back.sqlite")
+	back := filepath.Join(t.TempDir(), "back#?.sqlite")
 	down, err := Down(ctx, dst, back, opts)
 	if err != nil {
 		t.Fatal(err)
@@ -73,4 +74,21 @@ func equal(t *testing.T, a, b Side, opts Options) Diff {
 		t.Errorf("differences: %+v", d.Differences)
 	}
 	return d
+}
+
+// TestEverything copies what is hard to copy, in batches of several sizes.
+func TestEverything(t *testing.T) {
+	file := create(t, everything...)
+	for name, place := range places {
+		for _, size := range []int{0, 3000} {
+			t.Run(fmt.Sprint(name, size), func(t *testing.T) {
+				p := place(t)
+				opts := Options{Journal: "j", BatchBytes: size}
+				if name == "strict" {
+					opts.Without = []string{"application_id"}
+				}
+				roundTrip(t, file, p.Open(t), opts)
+			})
+		}
+	}
 }

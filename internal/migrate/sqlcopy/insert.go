@@ -33,26 +33,25 @@ type tableLoader struct {
 func (l *tableLoader) run(ctx context.Context) error {
 	l.prepare()
 	from := l.at.row
-	if from > 0 {
-		from-- // to see that it is there
+	seen := from == 0 // the row that was copied last
+	if !seen {
+		from--
 	}
 	for row, err := range scan(ctx, l.source, l.table, l.columns, from) {
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if from < l.at.row && l.last != "" {
-			if digest(row) != l.last {
-				return fmt.Errorf("table %s: row %d is not the one that was copied last: %w", l.table.name, l.at.row, ErrSourceChanged)
+		case seen:
+			if err := l.add(ctx, row); err != nil {
+				return err
 			}
-			from = l.at.row
-			continue
+		case digest(row) != l.last:
+			return fmt.Errorf("table %s: row %d is not the one that was copied last: %w", l.table.name, from+1, ErrSourceChanged)
 		}
-		if err := l.add(ctx, row); err != nil {
-			return err
-		}
+		seen = true
 	}
-	if from < l.at.row && len(l.group) == 0 && l.last != "" {
-		return fmt.Errorf("table %s: fewer than the %d rows that were copied: %w", l.table.name, l.at.row, ErrSourceChanged)
+	if !seen {
+		return fmt.Errorf("table %s: fewer than the %d rows that were copied: %w", l.table.name, from+1, ErrSourceChanged)
 	}
 	return l.flush()
 }

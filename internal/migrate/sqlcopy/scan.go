@@ -252,7 +252,7 @@ type remote struct {
 
 func openRemote(ctx context.Context, t Target) (*remote, error) {
 	r := &remote{target: t}
-	res, err := t.Batch(ctx, libsql.Read, libsql.S(`PRAGMA encoding`))
+	res, err := retried(ctx, t, libsql.S(`PRAGMA encoding`))
 	if err != nil {
 		return nil, err
 	}
