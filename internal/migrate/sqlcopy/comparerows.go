@@ -147,7 +147,7 @@ func (c *tableComparison) took(ctx context.Context, side int, row []any) error {
 }
 
 // pieceSize is the size of the pieces of large values that are compared.
-const pieceSize = 1 << 20
+const pieceSize = 512 << 10
 
 // add adds a hash to a sum.
 func add(total *[4]uint64, sum []byte) {

@@ -13,8 +13,9 @@ import (
 	"github.com/davidwkeith/dwk/internal/sqlite"
 )
 
-// valueLimit is the size of values of a file that are read as a whole.
-const valueLimit = 4 << 20
+// valueLimit is the size of values of a file that are read as a whole; tests
+// make it less.
+var valueLimit = 4 << 20
 
 // A local is a database file that is read, all from one moment, and not
 // changed.
@@ -24,6 +25,8 @@ type local struct {
 	was  stamp
 	temp string // a folder to remove
 	utf8 bool
+	// limit is the size of values of the present table that are read whole.
+	limit int
 }
 
 // openLocal opens a file with what its WAL holds. How depends on what lies
@@ -58,7 +61,7 @@ func openLocal(ctx context.Context, path string) (*local, error) {
 		err = l.begin()
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("database %s: %w", path, err), l.discard())
+		return nil, errors.Join(l.named(err), l.discard())
 	}
 	return l, nil
 }
@@ -120,10 +123,18 @@ func (l *local) begin() error {
 	if _, err := l.conn.QueryText("SELECT count(*) FROM sqlite_master"); err != nil {
 		return err
 	}
-	if l.utf8 = encoding == "UTF-8"; l.utf8 { // else large texts could not be read in parts
-		l.conn.LimitLength(valueLimit)
-	}
+	l.utf8 = encoding == "UTF-8"
 	return nil
+}
+
+// table implements reader. Values of virtual tables, and texts that are not
+// UTF-8, cannot be read in parts.
+func (l *local) table(t *table) {
+	l.limit = 1 << 30
+	if l.utf8 && !t.virtual {
+		l.limit = valueLimit
+	}
+	l.conn.LimitLength(l.limit)
 }
 
 func (l *local) encoding() bool { return l.utf8 }
@@ -133,31 +144,33 @@ func (l *local) rows(ctx context.Context, sql string, args ...any) iter.Seq2[[]a
 	return func(yield func([]any, error) bool) {
 		s, _, err := l.conn.Prepare(sql)
 		if err != nil {
-			yield(nil, err)
+			yield(nil, l.named(err))
 			return
 		}
 		defer s.Close() //nolint:errcheck // reported by the steps
 		for i, a := range args {
 			if err := s.Bind(i+1, a); err != nil {
-				yield(nil, err)
+				yield(nil, l.named(err))
 				return
 			}
 		}
-		for {
+		for columns := s.Columns(); ; {
 			ok, err := s.Step()
 			if err == nil {
 				err = ctx.Err()
 			}
 			if err != nil {
-				yield(nil, err)
+				yield(nil, l.named(err))
 				return
 			}
-			if !ok || !yield(s.Row(make([]any, 0, 8)), nil) {
+			if !ok || !yield(s.Row(make([]any, 0, columns)), nil) {
 				return
 			}
 		}
 	}
 }
+
+func (l *local) named(err error) error { return fmt.Errorf("database %s: %w", l.path, err) }
 
 // piece implements reader.
 func (l *local) piece(ctx context.Context, p place, off, n int64) ([]byte, error) {
@@ -169,7 +182,7 @@ func (l *local) piece(ctx context.Context, p place, off, n int64) ([]byte, error
 		}
 	}
 	l.conn.LimitLength(1 << 30)
-	defer l.conn.LimitLength(valueLimit)
+	defer l.conn.LimitLength(l.limit)
 	return pieceByQuery(ctx, l, p, off, n)
 }
 

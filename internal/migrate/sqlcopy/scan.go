@@ -17,6 +17,8 @@ import (
 type reader interface {
 	// rows yields the rows of a SELECT, which belong to the caller.
 	rows(ctx context.Context, sql string, args ...any) iter.Seq2[[]any, error]
+	// table is told which table's rows are asked for next.
+	table(t *table)
 	// piece returns n bytes of a value from off.
 	piece(ctx context.Context, p place, off, n int64) ([]byte, error)
 	// careful reports whether an error means that a row holds values that
@@ -69,6 +71,7 @@ func pieceByQuery(ctx context.Context, r reader, p place, off, n int64) ([]byte,
 // that works, and then some with their types told apart.
 func scan(ctx context.Context, r reader, t *table, columns []column, from int64) iter.Seq2[[]any, error] {
 	return func(yield func([]any, error) bool) {
+		r.table(t)
 		fast := t.selection(columns) + ` FROM ` + t.from() + t.order() + ` LIMIT -1 OFFSET `
 		slow := newCarefully(r, t, columns)
 		n := from
@@ -259,6 +262,8 @@ func openRemote(ctx context.Context, t Target) (*remote, error) {
 	r.utf8 = res[0].Rows[0][0] == "UTF-8"
 	return r, nil
 }
+
+func (r *remote) table(*table) {}
 
 func (r *remote) rows(ctx context.Context, sql string, args ...any) iter.Seq2[[]any, error] {
 	return r.target.Stream(ctx, libsql.S(sql, args...))
