@@ -66,12 +66,18 @@ func (c *tableComparison) run(ctx context.Context) error {
 		if need[1] {
 			i = 1
 		}
-		have := [2]string{"is missing", "is missing"}
-		have[i] = "exists"
-		c.differ(Difference{What: "row", Name: c.t.name, Key: c.key(row[i]), A: have[0], B: have[1]})
+		d := Difference{What: "row", Name: c.t.name, Key: c.key(row[i]), A: "is missing", B: "is missing"}
 		if c.found++; c.t.rowidAt < 0 && row[1-i] != nil {
-			c.found = tableDifferences // nothing tells where the sides meet again
+			// Which of the keys comes first only the database knows, so nothing
+			// tells where the sides meet again.
+			c.found = tableDifferences
+			d.A, d.B = "next is "+c.key(row[0]), "next is "+c.key(row[1])
+		} else if i == 0 {
+			d.A = "exists"
+		} else {
+			d.B = "exists"
 		}
+		c.differ(d)
 	}
 	if c.sums && c.totals[0] != c.totals[1] {
 		c.found++
