@@ -1,9 +1,12 @@
 package bucket_test
 
 import (
+	"context"
 	"errors"
+	"io"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/davidwkeith/dwk/durable"
@@ -40,4 +43,32 @@ func TestObserved(t *testing.T) {
 	if len(seen) != 6 || errors.Join(seen[:5]...) != nil || !errors.Is(seen[5], durable.ErrNotFound) {
 		t.Errorf("%v", seen)
 	}
+}
+
+// A body that breaks off is seen, once.
+func TestObservedBody(t *testing.T) {
+	var seen []error
+	broken := errors.New("broken")
+	b := bucket.Observed(breaking{open(t), broken}, func(_ time.Duration, err error) { seen = append(seen, err) })
+	body, _, err := b.Get(t.Context(), "k", durable.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := body.Read(make([]byte, 9)); !errors.Is(err, broken) {
+			t.Error(err)
+		}
+	}
+	if len(seen) != 2 || seen[0] != nil || !errors.Is(seen[1], broken) {
+		t.Errorf("%v", seen)
+	}
+}
+
+type breaking struct {
+	durable.Bucket
+	err error
+}
+
+func (b breaking) Get(context.Context, string, durable.GetOptions) (io.ReadCloser, durable.ObjectInfo, error) {
+	return io.NopCloser(iotest.ErrReader(b.err)), durable.ObjectInfo{}, nil
 }

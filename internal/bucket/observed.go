@@ -10,7 +10,8 @@ import (
 )
 
 // Observed returns b with a function that is called after each call, with the
-// time that it took, of a Get that until the body was open, and its error.
+// time that it took, of a Get that until the body was open, and its error; and
+// once more for a body that breaks off.
 func Observed(b durable.Bucket, observe func(took time.Duration, err error)) durable.Bucket {
 	return observed{b, observe}
 }
@@ -37,6 +38,9 @@ func (o observed) Get(ctx context.Context, key string, opts durable.GetOptions) 
 	end := o.begin()
 	body, info, err := o.next.Get(ctx, key, opts)
 	end(err)
+	if err == nil {
+		body = &observedBody{body, o.begin()}
+	}
 	return body, info, err
 }
 
@@ -59,4 +63,18 @@ func (o observed) List(ctx context.Context, opts durable.ListOptions) (durable.L
 	page, err := o.next.List(ctx, opts)
 	end(err)
 	return page, err
+}
+
+type observedBody struct {
+	io.ReadCloser
+	broke func(error) // nil once it was called
+}
+
+func (b *observedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF && b.broke != nil {
+		b.broke(err)
+		b.broke = nil
+	}
+	return n, err
 }

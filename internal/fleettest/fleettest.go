@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/davidwkeith/dwk/internal/bucket/s3"
+	"github.com/davidwkeith/dwk/internal/hrana"
 )
 
 // TTL is the lifetime of leases in a fleet of tests.
@@ -69,7 +70,7 @@ drain: {grace: 0s}
 log: {format: json, level: debug}
 `, TTL)
 	if kind == Wire {
-		f.Server = startServer(t, filepath.Join(dir, "server", "primary.db"))
+		f.Server = startServer(t, hrana.Config{Path: filepath.Join(dir, "server", "primary.db")})
 		config += fmt.Sprintf("libsql: {url: %q}\n", f.Server.URL)
 	}
 	if err := os.WriteFile(f.config(), []byte(config), 0o600); err != nil {

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +24,9 @@ const (
 	CutDone                  // the connection is cut after it was done
 	CutAnswer                // the answer is cut off in its body
 	ObjectDenied             // 403
+	NoBucket                 // 404, the bucket does not exist
+	Silent                   // no answer, and nothing is done
+	OtherRange               // the answer is of fewer bytes than were asked for
 )
 
 // An ObjectStore is an S3-compatible server in the process of the test, on a
@@ -31,6 +35,7 @@ type ObjectStore struct {
 	URL string
 
 	backend *s3mem.Backend
+	handler http.Handler // without faults
 	mu      sync.Mutex
 	fault   func(*http.Request) ObjectFault
 }
@@ -44,8 +49,8 @@ func startObjectStore(t testing.TB) *ObjectStore {
 	if err := o.backend.CreateBucket(objectBucket); err != nil {
 		t.Fatal(err)
 	}
-	h := gofakes3.New(o.backend, gofakes3.WithLogger(gofakes3.DiscardLog()), gofakes3.WithMetadataSizeLimit(0)).Server()
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { o.serve(w, r, h) }))
+	o.handler = gofakes3.New(o.backend, gofakes3.WithLogger(gofakes3.DiscardLog()), gofakes3.WithMetadataSizeLimit(0)).Server()
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { o.serve(w, r, o.handler) }))
 	o.URL = web.URL + "/" + objectBucket + "/fleet"
 	t.Cleanup(web.Close)
 	return o
@@ -86,6 +91,22 @@ func (o *ObjectStore) serve(w http.ResponseWriter, r *http.Request, next http.Ha
 		objectError(w, http.StatusServiceUnavailable, "SlowDown")
 	case ObjectDenied:
 		objectError(w, http.StatusForbidden, "AccessDenied")
+	case NoBucket:
+		objectError(w, http.StatusNotFound, "NoSuchBucket")
+	case Silent:
+		io.Copy(io.Discard, r.Body) //nolint:errcheck // only then it is seen that the client has gone
+		<-r.Context().Done()
+		panic(http.ErrAbortHandler)
+	case OtherRange:
+		rec := httptest.NewRecorder()
+		next.ServeHTTP(rec, r)
+		for name, values := range rec.Header() {
+			w.Header()[name] = values
+		}
+		n := rec.Body.Len() / 2
+		w.Header().Set("Content-Length", strconv.Itoa(n))
+		w.WriteHeader(rec.Code)
+		w.Write(rec.Body.Bytes()[:n]) //nolint:errcheck // to a client
 	case CutUndone:
 		panic(http.ErrAbortHandler)
 	case CutDone:
@@ -123,4 +144,22 @@ func (o *ObjectStore) Logs(t testing.TB) (n int) {
 		}
 	}
 	return n
+}
+
+// Uploads returns how many uploads in parts have begun and not ended.
+func (o *ObjectStore) Uploads(t testing.TB) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/"+objectBucket+"?uploads", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := httptest.NewRecorder()
+	o.handler.ServeHTTP(rec, req)
+	if strings.Contains(rec.Body.String(), "NoSuchUpload") { // how it says that there is none
+		return 0
+	}
+	if rec.Code != http.StatusOK {
+		t.Fatalf("list of uploads: %d %s", rec.Code, rec.Body)
+	}
+	return strings.Count(rec.Body.String(), "<UploadId>")
 }

@@ -19,9 +19,9 @@ import (
 type Server struct {
 	URL string
 
-	t    testing.TB
-	path string
-	web  *httptest.Server
+	t   testing.TB
+	cfg hrana.Config
+	web *httptest.Server
 
 	// up is held by requests, and taken while the server is down.
 	up   sync.RWMutex
@@ -34,9 +34,10 @@ type Server struct {
 	held  chan *Late
 }
 
-func startServer(t testing.TB, path string) *Server {
+func startServer(t testing.TB, cfg hrana.Config) *Server {
 	t.Helper()
-	s := &Server{t: t, path: path}
+	cfg.WriteLimit = time.Minute
+	s := &Server{t: t, cfg: cfg}
 	s.start()
 	s.web = httptest.NewServer(http.HandlerFunc(s.serve))
 	s.URL = s.web.URL
@@ -48,7 +49,7 @@ func startServer(t testing.TB, path string) *Server {
 }
 
 func (s *Server) start() {
-	h, err := hrana.New(hrana.Config{Path: s.path, WriteLimit: time.Minute})
+	h, err := hrana.New(s.cfg)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -80,6 +81,17 @@ func (s *Server) Restart(down time.Duration) {
 	time.Sleep(down)
 	s.start()
 }
+
+// Reconfigure restarts the server with another configuration.
+func (s *Server) Reconfigure(change func(*hrana.Config)) {
+	s.stop()
+	change(&s.cfg)
+	s.start()
+}
+
+// LoseStreams ends all streams that no request uses, and forgets them. It is for
+// hooks, while the server is up.
+func (s *Server) LoseStreams() { s.h.ForgetStreams() }
 
 // SetHook makes all later requests pass through hook; nil ends that.
 func (s *Server) SetHook(hook func(context.Context, hrana.Request) hrana.Fault) {

@@ -250,7 +250,13 @@ func verdict(results []*stepResult, failures []*proto.Error, mode Mode, n int) e
 	// COMMIT that is certain only with the errors for which SQLite itself rolls
 	// back: a server that takes the lock away from a slow transaction would let
 	// later statements commit alone.
-	if results[n+2] == nil && (first == n+1 || !rollsBack[e.Code]) {
+	// A COMMIT for which there is no room has not written its last frame; after
+	// another error of one nobody knows.
+	known := rollsBack[e.Code]
+	if first == n+1 {
+		known = e.Code == "SQLITE_FULL"
+	}
+	if results[n+2] == nil && !known {
 		e.Outcome = Unknown
 	}
 	return e
