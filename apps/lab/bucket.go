@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 
 	"github.com/davidwkeith/dwk/durable"
@@ -103,6 +104,10 @@ func (f *files) servePut(w http.ResponseWriter, r *http.Request, key string) {
 	info, err := f.bucket.Put(r.Context(), key, body, opts)
 	if _, large := errors.AsType[*http.MaxBytesError](body.err); large {
 		writeError(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is over %d bytes", f.limit))
+		return
+	}
+	if errors.Is(body.err, os.ErrDeadlineExceeded) {
+		writeError(w, http.StatusRequestTimeout, "the body came too slowly")
 		return
 	}
 	if body.err != nil {

@@ -26,6 +26,7 @@ type Config struct {
 	DataDir     string        `key:"data_dir" default:"./data" help:"Directory of the embedded stores, which lie in its folder central. Refused while it still holds stores of the local mode."`
 	ReplicaDir  string        `key:"replica_dir" help:"Directory of the mirrors; each process locks a folder of its own in it. Empty: the folder mirrors of data_dir."`
 	Admin       Admin         `key:"admin" help:"The admin listener: health, metrics, drain."`
+	Clients     Clients       `key:"clients" help:"How slow clients of the public listener may be. Only the time spent waiting for them counts."`
 	TLS         TLS           `key:"tls" help:"TLS of the public listener. Empty: plain http, as behind a proxy."`
 	LibSQL      LibSQL        `key:"libsql" help:"The coordination database, which also holds the object logs."`
 	ObjectStore ObjectStore   `key:"object_store" help:"Where buckets and large log entries are kept."`
@@ -60,6 +61,13 @@ type Admin struct {
 	Token          Secret `key:"token" help:"Bearer token that it asks for. Required unless it listens on a loopback address."`
 	Pprof          bool   `key:"pprof" default:"false" help:"Serve Go's profiles under /debug/pprof/."`
 	HealthOnPublic bool   `key:"health_on_public" default:"false" help:"Answer /healthz and /readyz on the public listener too."`
+}
+
+// Clients bounds how slow clients may be.
+type Clients struct {
+	Stall       time.Duration `key:"stall" default:"10s" min:"100ms" max:"1h" help:"Time over which a request's body must bring at least 1 KiB a second; slower ones are answered 408."`
+	MinRate     Size          `key:"min_rate" default:"16KiB" min:"0B" help:"Least rate of a request's body on average, in bytes a second, after its first minute. 0B: none."`
+	SendTimeout time.Duration `key:"send_timeout" default:"2m" min:"100ms" max:"24h" help:"How long each 64 KiB of an answer may wait for its client; then the connection is cut."`
 }
 
 // TLS names the certificate of the public listener.

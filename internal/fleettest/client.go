@@ -106,6 +106,23 @@ func (r *Replica) DoContext(ctx context.Context, method, path, body string, head
 func (r *Replica) Get(path string) Answer        { return r.Do(http.MethodGet, path, "") }
 func (r *Replica) Post(path, body string) Answer { return r.Do(http.MethodPost, path, body) }
 
+// figure is the value of a metric of the replica, without labels.
+func (r *Replica) figure(name string) float64 {
+	r.t.Helper()
+	a := send(r.t.Context(), http.MethodGet, r.Admin+"/metrics", "")
+	for line := range strings.Lines(a.Body) {
+		if text, ok := strings.CutPrefix(line, name+" "); ok {
+			v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+			if err != nil {
+				r.t.Errorf("%s of %s: %v", name, r.Name, err)
+			}
+			return v
+		}
+	}
+	r.t.Errorf("%s has no %s: %v", r.Name, name, a.Err)
+	return 0
+}
+
 // Go sends one request and returns at once.
 func (r *Replica) Go(method, path, body string) <-chan Answer {
 	c := make(chan Answer, 1)

@@ -189,7 +189,7 @@ func findFile(t *testing.T, dir, name string) (found string) {
 // nobody from stopping the replica.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
-	f := New(t, File)
+	f := New(t, File, "DWK_CLIENTS_STALL=1m")
 	r := f.Start()
 	c, err := net.Dial("tcp", strings.TrimPrefix(r.Public, "http://"))
 	if err != nil {

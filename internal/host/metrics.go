@@ -54,13 +54,14 @@ func (r *replica) pollAge() time.Duration {
 // gauges are the replica's state, for metrics. They touch no store.
 func (r *replica) gauges() metrics.Gauges {
 	return metrics.Gauges{
-		State:   func() string { return string(r.ready.State()) },
-		Ready:   func() bool { return r.ready.Latest().Ready() },
-		Objects: func() int { return r.objects.Stats().Objects },
-		Memory:  func() int64 { return r.objects.Stats().Memory },
-		Running: func() int { return r.objects.Stats().Running },
-		Plans:   func() int { return r.objects.Stats().Plans },
-		Skew:    r.stores.KV.Skew,
+		State:    func() string { return string(r.ready.State()) },
+		Ready:    func() bool { return r.ready.Latest().Ready() },
+		Objects:  func() int { return r.objects.Stats().Objects },
+		Memory:   func() int64 { return r.objects.Stats().Memory },
+		Running:  func() int { return r.objects.Stats().Running },
+		Requests: func() int { return r.public.Active() },
+		Plans:    func() int { return r.objects.Stats().Plans },
+		Skew:     r.stores.KV.Skew,
 
 		Backlogs:  r.backlog.Backlogs,
 		Schedules: r.schedules,

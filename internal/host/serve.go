@@ -143,17 +143,23 @@ func (r *replica) start(ctx context.Context) error {
 // anything is touched.
 func (r *replica) listen(ctx context.Context) error {
 	var err error
-	r.public, err = server.Listen(ctx, server.Config{Name: "public", Addr: r.cfg.Listen, Cert: r.cfg.TLS.Cert, Key: r.cfg.TLS.Key, Logger: r.log})
+	r.public, err = server.Listen(ctx, server.Config{Name: "public", Addr: r.cfg.Listen, Cert: r.cfg.TLS.Cert, Key: r.cfg.TLS.Key, Pace: r.pace(), Logger: r.log})
 	if err != nil {
 		return err
 	}
 	r.undo = append(r.undo, r.public.Close)
-	r.admin, err = server.Listen(ctx, server.Config{Name: "admin", Addr: r.cfg.Admin.Listen, Logger: r.log})
+	r.admin, err = server.Listen(ctx, server.Config{Name: "admin", Addr: r.cfg.Admin.Listen, Pace: r.pace(), Logger: r.log})
 	if err != nil {
 		return err
 	}
 	r.undo = append(r.undo, r.admin.Close)
 	return nil
+}
+
+// pace is how slow clients may be.
+func (r *replica) pace() server.Pace {
+	c := r.cfg.Clients
+	return server.Pace{Stall: c.Stall, Rate: int64(c.MinRate), Send: c.SendTimeout}
 }
 
 func (r *replica) openStores(ctx context.Context) error {

@@ -55,6 +55,7 @@ func (r *replica) run(ctx context.Context) error {
 
 // serving has the replica show as ready.
 func (r *replica) serving(ctx context.Context) {
+	r.public.Stay()
 	r.ready.SetState(server.StateReady)
 	r.announce(ctx, fleet.Ready)
 }
@@ -78,6 +79,7 @@ func (r *replica) drain(ctx context.Context, e ending) error {
 		r.opts.Stopping(r.abandon)
 	}
 	r.ready.SetState(server.StateDraining)
+	r.public.Leave()
 	r.announce(context.Background(), fleet.Draining)
 	e, err := r.grace(ctx, e)
 	if err == nil {

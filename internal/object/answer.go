@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"os"
 
 	"github.com/davidwkeith/dwk/durable"
 )
@@ -30,6 +31,8 @@ func WriteError(w http.ResponseWriter, err error) {
 		h.Set("Dwk-Overload", "object")
 	case errors.Is(err, durable.ErrTooLarge):
 		status, text = http.StatusRequestEntityTooLarge, err.Error()
+	case errors.As(err, &body) && errors.Is(err, os.ErrDeadlineExceeded):
+		status, text = http.StatusRequestTimeout, "the request's body came too slowly"
 	case errors.As(err, &body):
 		status, text = http.StatusBadRequest, "the request's body could not be read"
 	case errors.Is(err, durable.ErrCycle):

@@ -3,6 +3,7 @@ package object
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -534,6 +535,9 @@ func TestBadRequests(t *testing.T) {
 	if w := send(io.MultiReader(strings.NewReader("x"), brokenReader{})); w.Code != 400 {
 		t.Errorf("broken body: %d", w.Code)
 	}
+	if w := send(io.MultiReader(strings.NewReader("x"), slowReader{})); w.Code != 408 {
+		t.Errorf("slow body: %d", w.Code)
+	}
 	if n := a.value(t, "x"); n != 0 {
 		t.Errorf("value %d: a bad request was applied", n)
 	}
@@ -548,6 +552,13 @@ func TestBadRequests(t *testing.T) {
 type brokenReader struct{}
 
 func (brokenReader) Read([]byte) (int, error) { return 0, errors.New("broken") }
+
+// slowReader is a body whose client is too slow for the server.
+type slowReader struct{}
+
+func (slowReader) Read([]byte) (int, error) {
+	return 0, fmt.Errorf("too slow: %w", os.ErrDeadlineExceeded)
+}
 
 func TestStoppedRuntimeRefuses(t *testing.T) {
 	f := newFleet(t)

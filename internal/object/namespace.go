@@ -163,12 +163,6 @@ func (e *event) await(r *http.Request) (*http.Response, error) {
 
 // ServeHTTP implements durable.Stub.
 func (s stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Body != nil && r.Body != http.NoBody {
-		// A client may be slow, within reason. Not every writer has a deadline.
-		rc := http.NewResponseController(w)
-		_ = rc.SetReadDeadline(clock.Deadline(s.ns.rt.cfg.bodyTime(r.ContentLength)))
-		defer rc.SetReadDeadline(time.Time{}) //nolint:errcheck // as above
-	}
 	resp, err := s.Do(r)
 	if err != nil {
 		WriteError(w, err)

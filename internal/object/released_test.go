@@ -1,6 +1,10 @@
 package object
 
-import "testing"
+import (
+	"context"
+	"fmt"
+	"testing"
+)
 
 // TestReleasedHoldersAreForgotten: an object that is read all the time does not
 // carry the holder ids of all its leases along.
@@ -23,4 +27,19 @@ func TestReleasedHoldersAreForgotten(t *testing.T) {
 		}
 		return left == 0
 	})
+}
+
+// A stop that has no time left names only what still runs.
+func TestStopWithoutTime(t *testing.T) {
+	f := newFleet(t)
+	a := f.join("a")
+	for i := range 20 {
+		a.do(t, fmt.Sprint(i), "/add", nil)
+	}
+	eventually(t, "nothing runs", func() bool { return a.Stats().Running == 0 })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := a.Stop(ctx); err != nil {
+		t.Error(err)
+	}
 }

@@ -67,17 +67,6 @@ type Config struct {
 	WakeAt func(time.Time)
 }
 
-// minRate is the least rate of a request's body, in bytes a second.
-const minRate = 16 << 10
-
-// bodyTime is how long a request's body of n bytes may take; -1 is unknown.
-func (c Config) bodyTime(n int64) time.Duration {
-	if n < 0 || n > c.BodyLimit {
-		n = c.BodyLimit
-	}
-	return c.EventTimeout + time.Duration(n/minRate)*time.Second
-}
-
 // A Class is a registered object class.
 type Class struct {
 	New durable.Class
@@ -193,9 +182,7 @@ func (r *Runtime) Stop(ctx context.Context) error {
 // settle waits until nothing runs.
 func (r *Runtime) settle(ctx context.Context) error {
 	for _, a := range r.list() {
-		select {
-		case <-a.idle():
-		case <-ctx.Done():
+		if !ended(ctx, a.idle()) {
 			return fmt.Errorf("object %s/%s is still running an event", a.class, a.id)
 		}
 	}
@@ -214,10 +201,23 @@ func (r *Runtime) settle(ctx context.Context) error {
 func wait(ctx context.Context, wg *sync.WaitGroup) bool {
 	done := make(chan struct{})
 	go func() { wg.Wait(); close(done) }()
+	return ended(ctx, done)
+}
+
+// lastLook is how long something is given to show that it has ended, when there
+// is no time left to wait for it.
+const lastLook = time.Second
+
+func ended(ctx context.Context, done <-chan struct{}) bool {
 	select {
 	case <-done:
 		return true
 	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+		return true
+	case <-time.After(lastLook):
 		return false
 	}
 }

@@ -35,8 +35,9 @@ type Config struct {
 	Cert, Key string
 	// HeaderTimeout bounds the reading of a request's header (0: 10 s),
 	// IdleTimeout the pause between requests of a connection (0: 2 min).
-	// Bodies are bounded by who reads them.
 	HeaderTimeout, IdleTimeout time.Duration
+	// Pace bounds slow bodies and slow readers of answers.
+	Pace Pace
 	// HeaderBytes bounds a request's header; 0 means 64 KiB.
 	HeaderBytes int
 	Logger      *slog.Logger
@@ -49,6 +50,10 @@ type Server struct {
 	http   *http.Server
 	cancel context.CancelFunc
 	active atomic.Int64 // handlers that run
+	pace   Pace
+	waits  clientWaits
+	// leaving has clients that come again use another connection.
+	leaving atomic.Bool
 }
 
 // Listen takes the address, so that a port in use is known at start. Connections
@@ -67,7 +72,7 @@ func Listen(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("%s listener: %w", cfg.Name, err)
 	}
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s := &Server{name: cfg.Name, ln: ln, cancel: cancel}
+	s := &Server{name: cfg.Name, ln: ln, cancel: cancel, pace: cfg.Pace}
 	s.http = &http.Server{
 		ReadHeaderTimeout: orDefault(cfg.HeaderTimeout, defaultHeaderTimeout),
 		IdleTimeout:       orDefault(cfg.IdleTimeout, defaultIdleTimeout),
@@ -98,9 +103,18 @@ func (s *Server) Loopback() bool {
 // Active is how many requests run.
 func (s *Server) Active() int { return int(s.active.Load()) }
 
+// Leave has every answer from now on close its connection, or its HTTP/2 session,
+// so that clients that keep connections for long come back to another replica
+// before this one stops accepting. Stay ends that.
+func (s *Server) Leave() { s.leaving.Store(true) }
+
+// Stay ends what Leave began.
+func (s *Server) Stay() { s.leaving.Store(false) }
+
 // Serve answers requests until Shutdown or Close, and then returns nil at once;
 // requests may still be running.
 func (s *Server) Serve(h http.Handler) error {
+	h = s.paced(h)
 	s.http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.active.Add(1)
 		defer s.active.Add(-1)
@@ -125,10 +139,15 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	err := s.http.Shutdown(ctx)
 	s.closeListener()
 	if err != nil {
-		return fmt.Errorf("%s listener: stop with %d requests running: %w", s.name, s.active.Load(), err)
+		return fmt.Errorf("%s listener: stop with %s: %w", s.name, s.running(), err)
 	}
 	defer s.cancel()
 	return s.wait(ctx)
+}
+
+// running says what runs, and what of it waits for clients only.
+func (s *Server) running() string {
+	return fmt.Sprintf("%d requests running%s", s.active.Load(), &s.waits)
 }
 
 // Close ends the contexts of all requests, closes their connections, and waits
@@ -159,7 +178,7 @@ func (s *Server) wait(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%s listener: %d requests did not end: %w", s.name, s.active.Load(), ctx.Err())
+			return fmt.Errorf("%s listener: %s did not end: %w", s.name, s.running(), ctx.Err())
 		}
 	}
 	return nil
