@@ -65,7 +65,7 @@ func (b *Balancer) Add(r *Replica) {
 	}
 	p := &httputil.ReverseProxy{
 		Rewrite:   func(req *httputil.ProxyRequest) { req.SetURL(u) },
-		Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 100},
+		Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 100, DialContext: dialSmall},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			http.Error(w, "balancer: "+err.Error(), http.StatusBadGateway)
 		},

@@ -22,6 +22,10 @@ type load struct {
 	front  *Replica // the balancer, in a replica's place
 	ledger *Ledger
 	pace   time.Duration
+	// takes is how long each slow upload and download takes, and large what is
+	// downloaded.
+	takes time.Duration
+	large string
 
 	sent     atomic.Int64
 	counters [10]atomic.Int64
@@ -29,31 +33,96 @@ type load struct {
 	alarms   atomic.Int64
 	sleeps   atomic.Int64
 
-	mu     sync.Mutex
-	failed []string
+	mu      sync.Mutex
+	failed  []string
+	uploads map[string]string // what is stored, by path
+	slow    int
 }
 
-// run sends requests until at least n were sent and stop is closed.
+func newLoad(t *testing.T, url string) *load {
+	return &load{
+		t: t, front: &Replica{Name: "front", Public: url, t: t}, ledger: NewLedger("rolling"),
+		pace: time.Duration(Long(40, 300)) * time.Millisecond, takes: 3 * time.Second,
+		large: string(content(0, slowSize)), uploads: map[string]string{},
+	}
+}
+
+// prepare stores what is downloaded.
+func (l *load) prepare(r *Replica) {
+	l.t.Helper()
+	for _, path := range []string{"note/large", "bucket/large"} {
+		if a := r.Do(http.MethodPut, path, l.large); a.Status/100 != 2 {
+			l.t.Fatal(a)
+		}
+	}
+}
+
+// run sends requests until at least n were sent and stop is closed. Those of slow
+// clients count too.
 func (l *load) run(n int64, stop <-chan struct{}) {
 	var wg sync.WaitGroup
+	goOn := func() bool {
+		select {
+		case <-stop:
+			return l.sent.Load() < n
+		default:
+			return true
+		}
+	}
 	for worker := range 6 {
 		wg.Go(func() {
 			random := rand.New(rand.NewPCG(1, uint64(worker)))
-			for {
-				select {
-				case <-stop:
-					if l.sent.Load() >= n {
-						return
-					}
-				default:
-				}
+			for goOn() {
 				l.sent.Add(1)
 				l.one(random)
 				time.Sleep(l.pace/2 + time.Duration(random.Int64N(int64(l.pace))))
 			}
 		})
 	}
+	for _, kind := range []string{"note", "bucket"} {
+		wg.Go(func() {
+			for i := 0; goOn(); i++ {
+				l.sent.Add(1)
+				l.upload(fmt.Sprintf("%s/u%d", kind, i), uint64(i))
+			}
+		})
+		wg.Go(func() {
+			for goOn() {
+				l.sent.Add(1)
+				l.download(kind + "/large")
+			}
+		})
+	}
 	wg.Wait()
+}
+
+// upload sends 128 KiB slowly, in small pieces.
+func (l *load) upload(path string, seed uint64) {
+	body := content(seed, 128<<10)
+	a := l.front.Upload(l.t.Context(), path, body, l.takes)
+	if l.note("upload "+path, a, a.Status/100 == 2) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.uploads[path] = string(body)
+	}
+}
+
+func (l *load) download(path string) {
+	a := l.front.Download(l.t.Context(), path, len(l.large), l.takes)
+	if a.Status == http.StatusOK && a.Body != l.large {
+		a.Err = fmt.Errorf("%d bytes, not those that were stored", len(a.Body))
+	}
+	l.note("download "+path, a, a.Status == http.StatusOK && a.Err == nil)
+}
+
+// note notes what became of a request of a slow client.
+func (l *load) note(what string, a Answer, ok bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.slow++; !ok {
+		l.failed = append(l.failed, fmt.Sprintf("%s: %d, %d bytes, %v (replica %s)", what, a.Status, len(a.Body), a.Err, a.Replica()))
+	}
+	return ok
 }
 
 // one sends one request. Each has a body, so that no proxy takes it for one that
@@ -113,9 +182,33 @@ func (l *load) check(f *Fleet, r *Replica) {
 			t.Errorf("sleep s%d has %d rows, want 2", i, n)
 		}
 	}
+	for path, want := range l.uploads {
+		if a := r.Get(path); a.Body != want {
+			t.Errorf("%s: %d, %d bytes", path, a.Status, len(a.Body))
+		}
+	}
 	f.waitQuiet()
 	if more := wantDelivered(t, r, int(l.messages.Load())); more > 0 {
 		t.Errorf("%d messages were delivered again", more)
+	}
+}
+
+// checkSchedule checks that each occurrence of the schedule was run and finished
+// once, from the first to the last.
+func checkSchedule(t *testing.T, f *Fleet, every time.Duration) {
+	t.Helper()
+	list := f.cronHistory()
+	checkOccurrences(t, list, every)
+	checkOverlaps(t, list)
+	count := outcomes(list)
+	for outcome, n := range count {
+		// One that takes longer than it should is no fault of a stop's.
+		if outcome != "ok" && outcome != "skipped" {
+			t.Errorf("%d runs are %s: %v", n, outcome, count)
+		}
+	}
+	if count["ok"] == 0 {
+		t.Error("the schedule has not run")
 	}
 }
 
@@ -134,6 +227,7 @@ type front struct {
 func rolling(t *testing.T, kind Kind, n int, balancer func(*Fleet) front) {
 	f := newQueueFleet(t, kind, "batch: 10, concurrency: 2, visibility: 30s")
 	f.Env = append(f.Env, "DWK_DRAIN_GRACE=4s")
+	f.setSchedule("@every 1s", 200*time.Millisecond)
 	lb := balancer(f)
 	join := func() *Replica {
 		r := f.Start(lb.env()...)
@@ -142,7 +236,8 @@ func rolling(t *testing.T, kind Kind, n int, balancer func(*Fleet) front) {
 	}
 	replicas := []*Replica{join(), join(), join()}
 	Eventually(t, "the balancer has three replicas", func() bool { return lb.ready() == 3 })
-	l := &load{t: t, front: &Replica{Name: "front", Public: lb.url, t: t}, ledger: NewLedger("rolling"), pace: time.Duration(Long(40, 300)) * time.Millisecond}
+	l := newLoad(t, lb.url)
+	l.prepare(replicas[0])
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() { defer close(done); l.run(int64(n), stop) }()
 	ways := []func(*Replica){
@@ -167,7 +262,7 @@ func rolling(t *testing.T, kind Kind, n int, balancer func(*Fleet) front) {
 	close(stop)
 	<-done
 	l.check(f, replicas[0])
-	t.Logf("%d requests during %d restarts, %d failed", l.sent.Load(), restarts, len(l.failed))
+	t.Logf("%d requests, %d of them slow, during %d restarts, %d failed", l.sent.Load(), l.slow, restarts, len(l.failed))
 	if r := f.Command("drain", "--all", "--wait", "--yes", "--grace", "0s"); r.Code != 0 {
 		t.Errorf("%+v", r)
 	}
@@ -175,6 +270,7 @@ func rolling(t *testing.T, kind Kind, n int, balancer func(*Fleet) front) {
 		wantExit(t, r, 0)
 	}
 	wantNoTrace(t, f, "dwk_lease", "dwk_drain", "dwk_replica", "dwk_queue_due", "dwk_queue_dead", "dwk_alarm_due", "dwk_alarm_dead")
+	checkSchedule(t, f, time.Second)
 	if r := f.Command("audit"); r.Code != 0 {
 		t.Errorf("audit: %+v", r)
 	}
@@ -184,6 +280,7 @@ func rolling(t *testing.T, kind Kind, n int, balancer func(*Fleet) front) {
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
+		t.Parallel()
 		rolling(t, kind, Long(5000, 150), func(*Fleet) front {
 			b := NewBalancer(t)
 			return front{url: b.URL, env: func() []string { return nil }, add: b.Add, ready: b.Ready}
