@@ -190,6 +190,7 @@ func TestDrainOfAStuckHandler(t *testing.T) {
 		t.Error(outcome, detail)
 	}
 	wantExit(t, a, 1)
+	wantNoTrace(t, f, "dwk_lease") // it can commit no more
 	if log := a.Log(); !strings.Contains(log, "not everything had finished") {
 		t.Error("the log does not say what had not finished")
 	}
@@ -216,21 +217,60 @@ func TestDrainOfAReplicaThatDies(t *testing.T) {
 	}
 }
 
-// A store that is away during the drain does not keep the replica, which says what
-// it could not do.
+// A store that is away when a replica stops does not keep it, which says what it
+// could not do; one that comes back in time changes nothing.
 func TestDrainWithoutStore(t *testing.T) {
 	t.Parallel()
-	f := New(t, Wire, shortHeartbeats, "DWK_LIBSQL_TIMEOUT=2s")
-	a := f.Start()
-	f.drain(a, 0, "--grace", "3s", "--drain-timeout", "10s")
-	f.waitState(a, "draining")
-	f.Server.SetHook(func(context.Context, hrana.Request) hrana.Fault { return hrana.Fault{CutBefore: true} })
-	wantExit(t, a, 1)
-	f.Server.SetHook(nil)
-	if log := a.Log(); !strings.Contains(log, "registry: ") {
-		t.Error("the log does not say that the registry entry is left")
+	down := func(context.Context, hrana.Request) hrana.Fault { return hrana.Fault{CutBefore: true} }
+	start := func(t *testing.T) (*Fleet, *Replica) {
+		f := New(t, Wire, shortHeartbeats, "DWK_LIBSQL_TIMEOUT=2s")
+		return f, f.Start()
 	}
-	wantNothingLeft(t, a)
+	t.Run("during the drain", func(t *testing.T) {
+		t.Parallel()
+		f, a := start(t)
+		f.drain(a, 0, "--grace", "3s", "--drain-timeout", "10s")
+		f.waitState(a, "draining")
+		f.Server.SetHook(down)
+		wantExit(t, a, 1)
+		f.Server.SetHook(nil)
+		if log := a.Log(); !strings.Contains(log, "registry: ") {
+			t.Error("the log does not say that the registry entry is left")
+		}
+		wantNothingLeft(t, a)
+		wantNoTrace(t, f, "dwk_lease")
+	})
+	t.Run("before the signal", func(t *testing.T) {
+		t.Parallel()
+		f, a := start(t)
+		f.Server.SetHook(down)
+		if r := f.Command("drain", a.ID, "--yes"); r.Code != 5 {
+			t.Errorf("a request cannot be made: %+v", r)
+		}
+		a.Terminate()
+		wantExit(t, a, 1)
+		f.Server.SetHook(nil)
+		if log := a.Log(); !strings.Contains(log, "leases: ") || !strings.Contains(log, "registry: ") {
+			t.Error("the log does not say what is left")
+		}
+		wantNothingLeft(t, a)
+	})
+	t.Run("and back in time", func(t *testing.T) {
+		t.Parallel()
+		f, a := start(t)
+		done := make(chan Result, 1)
+		go func() { done <- f.Command("drain", a.ID, "--yes", "--wait", "--interval", "50ms", "--grace", "5s") }()
+		f.waitState(a, "draining")
+		f.Server.SetHook(down)
+		Eventually(t, "the store is missed", func() bool { return strings.Contains(a.Log(), `"msg":"fleet.poll.failed"`) })
+		f.Server.SetHook(nil)
+		wantExit(t, a, 0)
+		if r := <-done; r.Code != 0 || !strings.Contains(r.Stderr, "store: ") {
+			t.Errorf("the command that followed it: %+v", r)
+		}
+		wantNothingLeft(t, a)
+		wantNoTrace(t, f, "dwk_lease", "dwk_drain", "dwk_replica")
+	})
 }
 
 // A second signal ends a replica at once, which says what it was doing.
@@ -250,6 +290,33 @@ func TestDrainAbandoned(t *testing.T) {
 		t.Error(ans)
 	}
 	wantNoSleeps(t, b)
+}
+
+// The first signal makes the drain that was asked for final, the second ends it.
+func TestDrainAskedAndAbandoned(t *testing.T) {
+	t.Parallel()
+	f := New(t, Wire, shortHeartbeats)
+	a := f.Start(Tracked)
+	asleep := a.Sleep("n", 25*time.Second)
+	done := make(chan Result, 1)
+	go func() { done <- f.Command("drain", a.ID, "--yes", "--wait", "--grace", "10m", "--interval", "50ms") }()
+	f.waitState(a, "draining")
+	a.Terminate()
+	f.waitState(a, "stopping")
+	if outcome, _ := f.drain(a, 1, "--cancel"); outcome != "refused" {
+		t.Error(outcome)
+	}
+	a.Terminate()
+	wantExit(t, a, 1)
+	if !strings.Contains(a.Log(), `"msg":"drain.abandoned"`) {
+		t.Error("the log does not say what it was doing")
+	}
+	if ans := <-asleep; ans.Err == nil {
+		t.Error(ans)
+	}
+	if r := <-done; r.Code != 1 || !strings.Contains(r.Stderr, "not finished: it died") {
+		t.Errorf("%+v", r)
+	}
 }
 
 // A consumer that ends when it is told to has its messages handed back, and a
