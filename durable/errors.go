@@ -30,8 +30,6 @@ var (
 	ErrNested = errors.New("not allowed within a transaction")
 	// ErrTooLarge: a write, message or body is over its limit.
 	ErrTooLarge = errors.New("too large")
-	// ErrUnsupported: this release does not serve the feature.
-	ErrUnsupported = errors.New("not served by this release")
 	// ErrNotFound: a bucket has no such key.
 	ErrNotFound = errors.New("not found")
 	// ErrInvalid: a binding refuses an argument: a key, metadata or option of a

@@ -25,13 +25,25 @@ type State interface {
 	Alarm() (t time.Time, ok bool)
 	DeleteAlarm() error
 
-	// AcceptSocket upgrades the request of the running event to a WebSocket
-	// that belongs to the object. The attachment is kept beside it.
+	// AcceptSocket makes the request of the running event a WebSocket of the
+	// object, which must be a [SocketHandler]. The client is told (101) when the
+	// event has been committed; a subprotocol, if any, and other headers of that
+	// answer are set in w.Header() before. The attachment is kept beside the
+	// socket.
+	//
+	// A request that cannot become one is answered by AcceptSocket, and the error
+	// is [ErrInvalid]; so is one that a browser sent for a page of another site. An
+	// application that is there for other sites checks Origin itself and deletes
+	// the header before the call. [ErrDraining] and [ErrOverloaded], answered 503,
+	// say that the replica takes no more sockets.
 	AcceptSocket(w http.ResponseWriter, r *http.Request, attachment any) (Socket, error)
-	// Sockets lists the object's sockets that this replica accepted.
+	// Sockets lists the object's sockets on the replica that runs the event, in
+	// the order in which they were accepted. Those on other replicas are not in it:
+	// see WakeSockets.
 	Sockets() []Socket
-	// WakeSockets has the replicas that hold other sockets of the object run
-	// [SocketWaker.SocketWake] soon after the event's commit.
+	// WakeSockets has the other replicas that hold sockets of the object run
+	// [SocketWaker.SocketWake] within a poll interval of the event's commit, to
+	// send what was stored. Several calls may lead to one run.
 	WakeSockets() error
 }
 
@@ -58,12 +70,23 @@ type Result struct {
 	LastRowID int64
 }
 
-// A Socket is a WebSocket that an object accepted.
+// A Socket is a WebSocket that an object accepted. It stays on the replica that
+// accepted it, and is used within events of the object; two values are equal when
+// they are the same socket. What an event does with it is undone with the event.
 type Socket interface {
-	// Send queues a message; it leaves after the event's commit.
+	// Send queues a copy of a message, which leaves after the event's commit. A
+	// socket that is closed takes none, which is no error; one that is too slow
+	// for what is sent to it is cut off with 1008.
 	Send(m SocketMessage) error
+	// Close closes the socket after the event's commit, behind what was sent. There
+	// is no SocketClose for it. The code is 1000, 1001, 1003, 1007 to 1014 or 3000 to
+	// 4999, and the reason has at most 123 bytes.
 	Close(code int, reason string) error
+	// Attachment is what was attached last. It lives as long as the socket,
+	// whatever becomes of the instance; treat it as a value.
 	Attachment() any
+	// SetAttachment attaches v with the event's commit. Outside of an event it
+	// does nothing.
 	SetAttachment(v any)
 }
 
@@ -73,16 +96,27 @@ type SocketMessage struct {
 	Data   []byte
 }
 
-// A SocketHandler is an Object that has WebSockets.
+// A SocketHandler is an Object that has WebSockets. Messages and closes are
+// events of the object like its requests; those of one socket come one after the
+// other, in order. One that could not be applied (contended, fenced, store down)
+// is run again until the event's deadline.
 type SocketHandler interface {
+	// SocketMessage runs for each message. When it fails or panics nothing of the
+	// event is applied and the socket is closed with 1011; when the event could not
+	// be applied in time, with 1012.
 	SocketMessage(ctx context.Context, s Socket, m SocketMessage) error
-	// SocketClose runs when a socket has been closed by the other side. It does
-	// not run when the replica that held the socket died.
+	// SocketClose runs when a socket has ended that the object did not close: the
+	// other side closed it (its code, or 1005 for none), it broke (1006), or the
+	// host closed it. The socket is not in Sockets any more. It does not run when
+	// the replica that held the socket died.
 	SocketClose(ctx context.Context, s Socket, code int, reason string) error
 }
 
 // A SocketWaker is a SocketHandler that is told when another replica's event
 // of the same object called [State.WakeSockets].
 type SocketWaker interface {
+	// SocketWake runs on a replica that holds sockets of the object. It may also run
+	// without a call. When it fails, they are closed with 1011, and with 1012 when it
+	// could not run in time, so that their clients come again and catch up.
 	SocketWake(ctx context.Context) error
 }

@@ -22,14 +22,17 @@ CREATE TABLE IF NOT EXISTS lab_ops (seq INTEGER PRIMARY KEY, op TEXT NOT NULL UN
 
 // counter adds numbers. Handlers panic on errors that are not the caller's:
 // the host then undoes the event and answers for it.
-type counter struct{ db durable.SQL }
+type counter struct {
+	db  durable.SQL
+	env durable.Env
+}
 
-func newCounter(state durable.State, _ durable.Env) (durable.Object, error) {
+func newCounter(state durable.State, env durable.Env) (durable.Object, error) {
 	db := state.SQL()
-	if _, err := db.Exec(context.Background(), counterSchema); err != nil {
+	if _, err := db.Exec(context.Background(), counterSchema+moveSchema); err != nil {
 		return nil, fmt.Errorf("create counter: %w", err)
 	}
-	return &counter{db}, nil
+	return &counter{db, env}, nil
 }
 
 // value is the answer of most paths of a counter.
@@ -52,6 +55,10 @@ func (c *counter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.serveAdd(w, r, t.name)
 	case "ops":
 		c.serveOps(w, r, t.name)
+	case "move":
+		c.serveMove(w, r, t.name)
+	case "moves":
+		c.serveMoves(w, r, t.name)
 	default:
 		v, err := readValue(r.Context(), c.db)
 		if err != nil {

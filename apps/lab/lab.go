@@ -9,6 +9,10 @@
 //	GET  /counter/{name}                {"name","value"}, 0 for a new one
 //	POST /counter/{name}/add?n=1&op=ID  adds n once for each op, same answer
 //	GET  /counter/{name}/ops            {"name","ops":[{"op","n","value"}]} in order
+//	POST /counter/{name}/move?to=NAME&n=1&op=ID
+//	                                    takes n from it and adds it to another one, once for
+//	                                    each op: 502 says that a part is missing, repeat it
+//	GET  /counter/{name}/moves          {"name","moves":[{"op","to","n","done"}]} in order
 //	PUT  /note/{name}                   stores the body: 201 or 204, with ETag
 //	GET  /note/{name}                   returns it
 //	POST /note/{name}/sql               runs statements in the note's database
@@ -18,6 +22,13 @@
 //	GET  /alarm/{name}                  {"name","pending","firings","attempts"}: the runs
 //	                                    that were committed, and those that were begun
 //	DELETE /alarm/{name}                there is no alarm: 204
+//	GET  /room/{name}/socket            a WebSocket. What is sent, a text or {"op","text"}, is
+//	                                    stored, once for each op, and every socket of the room
+//	                                    gets {"seq","op"?,"text","at","replica"} in order. A
+//	                                    {"seq"} without text says: read the messages up to it
+//	GET  /room/{name}/messages?after=   {"name","messages":[...]}: 1,000 from the one after a
+//	                                    seq on
+//	POST /room/{name}/messages          stores the body as a message
 //	GET  /cron/runs                     {"runs":[{"name","at","attempt","replica","began","ended"}]}:
 //	                                    what the schedule "every-five" has run
 //	POST /sql                           runs statements in the SQL binding: as for a
@@ -64,7 +75,7 @@ func App() durable.App {
 	return durable.App{
 		Name:      "lab",
 		New:       newFront,
-		Classes:   map[string]durable.Class{"Counter": newCounter, "Note": newNote, "Timer": newTimer},
+		Classes:   map[string]durable.Class{"Counter": newCounter, "Note": newNote, "Timer": newTimer, "Room": newRoom},
 		Requires:  durable.Requirements{Databases: []string{databaseName}, Buckets: []string{bucketName}, Queues: []string{queueName}},
 		Consumers: map[string]durable.Consumer{queueName: consume},
 		Crons:     []durable.Cron{everyFive()},

@@ -15,26 +15,30 @@ import (
 const maxName = 256
 
 // classes are the object classes by the first segment of their paths.
-var classes = map[string]string{"counter": "Counter", "note": "Note", "alarm": "Timer"}
+var classes = map[string]string{"counter": "Counter", "note": "Note", "alarm": "Timer", "room": "Room"}
 
 // methods are the methods of each path, by kind and action.
 var methods = map[[2]string][]string{
-	{"", ""}:           {http.MethodGet, http.MethodHead},
-	{"whoami", ""}:     {http.MethodGet, http.MethodHead},
-	{"counter", ""}:    {http.MethodGet, http.MethodHead},
-	{"counter", "add"}: {http.MethodPost},
-	{"counter", "ops"}: {http.MethodGet, http.MethodHead},
-	{"note", ""}:       {http.MethodGet, http.MethodHead, http.MethodPut},
-	{"note", "sql"}:    {http.MethodPost},
-	{"note", "sleep"}:  {http.MethodPost},
-	{"note", "sleeps"}: {http.MethodGet, http.MethodHead},
-	{"alarm", ""}:      {http.MethodGet, http.MethodHead, http.MethodPost, http.MethodDelete},
-	{"cron", "runs"}:   {http.MethodGet, http.MethodHead},
-	{"sql", ""}:        {http.MethodPost},
-	{"queue", "send"}:  {http.MethodPost},
-	{"queue", "seen"}:  {http.MethodGet, http.MethodHead},
-	{"bucket", ""}:     {http.MethodGet, http.MethodHead, http.MethodPut, http.MethodDelete},
-	{"bucket", "list"}: {http.MethodGet, http.MethodHead},
+	{"", ""}:             {http.MethodGet, http.MethodHead},
+	{"whoami", ""}:       {http.MethodGet, http.MethodHead},
+	{"counter", ""}:      {http.MethodGet, http.MethodHead},
+	{"counter", "add"}:   {http.MethodPost},
+	{"counter", "ops"}:   {http.MethodGet, http.MethodHead},
+	{"note", ""}:         {http.MethodGet, http.MethodHead, http.MethodPut},
+	{"note", "sql"}:      {http.MethodPost},
+	{"note", "sleep"}:    {http.MethodPost},
+	{"note", "sleeps"}:   {http.MethodGet, http.MethodHead},
+	{"alarm", ""}:        {http.MethodGet, http.MethodHead, http.MethodPost, http.MethodDelete},
+	{"room", "socket"}:   {http.MethodGet},
+	{"room", "messages"}: {http.MethodGet, http.MethodHead, http.MethodPost},
+	{"counter", "move"}:  {http.MethodPost},
+	{"counter", "moves"}: {http.MethodGet, http.MethodHead},
+	{"cron", "runs"}:     {http.MethodGet, http.MethodHead},
+	{"sql", ""}:          {http.MethodPost},
+	{"queue", "send"}:    {http.MethodPost},
+	{"queue", "seen"}:    {http.MethodGet, http.MethodHead},
+	{"bucket", ""}:       {http.MethodGet, http.MethodHead, http.MethodPut, http.MethodDelete},
+	{"bucket", "list"}:   {http.MethodGet, http.MethodHead},
 }
 
 // A target is what a path names: "/kind/name/action", or "/bucket/name", whose

@@ -43,6 +43,7 @@ var layers = [][]string{
 		"apps/lab",
 		"internal/metrics",
 		"internal/cache",
+		"internal/object/socket",
 	},
 	{
 		"internal/kv",
@@ -60,6 +61,7 @@ var layers = [][]string{
 		"internal/queue",
 		"internal/cron",
 		"internal/backlog",
+		"internal/holders",
 	},
 	{
 		"internal/object/keeper",
@@ -99,6 +101,7 @@ var only = map[string][]string{
 	"github.com/minio/minio-go":                 {"internal/bucket/s3"},
 	"github.com/johannesboyne/gofakes3":         {"internal/dev"},
 	"github.com/netresearch/go-cron":            {"internal/cron"},
+	"github.com/gorilla/websocket":              {"internal/object/socket"},
 	"github.com/spf13/cobra":                    {"internal/cli"},
 	"github.com/spf13/viper":                    {"internal/config"},
 	"github.com/charmbracelet/lipgloss":         {"internal/term"},

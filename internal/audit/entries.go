@@ -9,6 +9,7 @@ import (
 
 	"github.com/davidwkeith/dwk/internal/alarm"
 	"github.com/davidwkeith/dwk/internal/cron"
+	"github.com/davidwkeith/dwk/internal/holders"
 	"github.com/davidwkeith/dwk/internal/kv"
 	"github.com/davidwkeith/dwk/internal/kv/tuple"
 	"github.com/davidwkeith/dwk/internal/lease"
@@ -203,7 +204,7 @@ var kinds = map[string]kind{
 	cron.PrefixRequest:    {parts: "ss", expiry: must},
 	replicaPrefix:         {parts: "s", expiry: must},
 	"dwk_drain":           {parts: "s", expiry: must},
-	"dwk_socket":          {parts: "sss", expiry: must, class: true, id: 2},
+	holders.Prefix:        {parts: "sss", expiry: must, class: true, id: 2, value: has[holders.Entry]("sockets")},
 }
 
 func kindOf(key tuple.Key) (kind, bool) {

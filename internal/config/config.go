@@ -34,6 +34,7 @@ type Config struct {
 	Event       Event         `key:"event" help:"One delivery to an object: a request, an alarm, a socket message."`
 	Objects     Objects       `key:"objects" help:"The objects' databases and their log."`
 	Alarms      Alarms        `key:"alarms" help:"Alarms of objects."`
+	Sockets     Sockets       `key:"sockets" help:"WebSockets of objects."`
 	Fleet       Fleet         `key:"fleet" help:"What each replica does at regular times."`
 	Drain       Drain         `key:"drain" help:"How a replica ends."`
 	Log         Log           `key:"log" help:"Logs on stderr."`
@@ -137,6 +138,16 @@ type Alarms struct {
 	Batch   int           `key:"batch" default:"100" max:"1000" help:"Alarms that one poll takes at most."`
 }
 
+// Sockets bounds WebSockets.
+type Sockets struct {
+	Max          int           `key:"max" default:"10000" max:"1000000" help:"Sockets on one replica at most; the next is answered 503. A quarter of the process's limit of open files bounds them too."`
+	MessageLimit Size          `key:"message_limit" default:"1MiB" max:"64MiB" help:"Largest message that comes in, decompressed; a larger one closes its socket with 1009."`
+	QueueLimit   Size          `key:"queue_limit" default:"1MiB" help:"What may wait for a slow reader; more closes its socket with 1008."`
+	Ping         time.Duration `key:"ping" default:"30s" min:"100ms" help:"How long a socket may be silent before it is pinged."`
+	Timeout      time.Duration `key:"timeout" default:"10s" min:"100ms" help:"How long the answer to a ping, or writing to a socket, may take before it is cut off."`
+	Idle         time.Duration `key:"idle" default:"0s" min:"0s" help:"How long a socket may go without a message in either direction before it is closed with 1000; 0s is for ever."`
+}
+
 // Fleet is what each replica does at regular times.
 type Fleet struct {
 	PollInterval time.Duration `key:"poll_interval" default:"1s" min:"10ms" help:"Time between two polls for due work."`
@@ -148,7 +159,7 @@ type Fleet struct {
 type Drain struct {
 	Grace      time.Duration `key:"grace" default:"5s" min:"0s" help:"Time between failing readiness and closing the listener, for load balancers to notice."`
 	Timeout    time.Duration `key:"timeout" default:"40s" help:"Bound of the whole drain; what is left then is named and given up."`
-	SocketCode int           `key:"socket_code" default:"1001" oneof:"1001,1012" help:"Close code that sockets get."`
+	SocketCode int           `key:"socket_code" default:"1001" oneof:"1001,1012" help:"Close code that WebSockets get: 1001 is going away, 1012 restart."`
 }
 
 // Log is the log on stderr.

@@ -32,6 +32,13 @@ const (
 	AlarmFireDead  = "alarm.fire.dead"
 	AlarmFireLost  = "alarm.fire.lost"
 
+	SocketAccepted    = "socket.accepted"
+	SocketClosed      = "socket.closed"
+	SocketCloseLost   = "socket.close.lost"
+	SocketInterrupted = "socket.interrupted"
+	SocketWakeOK      = "socket.wake.ok"
+	SocketWakeFailed  = "socket.wake.failed"
+
 	FleetPollFailed    = "fleet.poll.failed"
 	FleetPollRecovered = "fleet.poll.recovered"
 	FleetPollLag       = "fleet.poll.lag"

@@ -7,6 +7,7 @@ func Names() []string {
 		ObjectSyncOK, ObjectSyncFailed, ObjectCommitOK, ObjectCommitFenced, ObjectCommitUnknown, ObjectHandlerFailed, ObjectHandlerStuck, ObjectMirrorDropped,
 		ObjectKeepFailed, ObjectKeepMerged, ObjectKeepTrimmed, ObjectKeepCollected,
 		AlarmFireOK, AlarmFireRetry, AlarmFireDead, AlarmFireLost,
+		SocketAccepted, SocketClosed, SocketCloseLost, SocketInterrupted, SocketWakeOK, SocketWakeFailed,
 		FleetPollFailed, FleetPollRecovered, FleetPollLag,
 		FleetReplicaRegistered, FleetReplicaLost, FleetReplicaState, FleetModeRefused,
 		KVSweepOK,

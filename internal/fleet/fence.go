@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/davidwkeith/dwk/internal/holders"
 	"github.com/davidwkeith/dwk/internal/kv"
 	"github.com/davidwkeith/dwk/internal/kv/tuple"
 	"github.com/davidwkeith/dwk/internal/lease"
@@ -42,6 +43,9 @@ func Fence(ctx context.Context, s *kv.Store, force bool) (Fenced, error) {
 	lo := tuple.MustEncode(lease.Prefix)
 	seq := p.Add(`UPDATE kv_meta SET seq = seq + ? WHERE id = 0 AND ok = 1 RETURNING seq`, int64(FenceStep))
 	leases := p.Add(`DELETE FROM kv WHERE k >= ? AND k < ? AND `+kv.OK+` RETURNING 1`, lo, tuple.RangeEnd(lo))
+	// Replicas that live, if any, store theirs again.
+	sockets := tuple.MustEncode(holders.Prefix)
+	p.Add(`DELETE FROM kv WHERE k >= ? AND k < ? AND `+kv.OK, sockets, tuple.RangeEnd(sockets))
 	v, err := s.Commit(ctx, p)
 	switch {
 	case err != nil:

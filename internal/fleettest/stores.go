@@ -10,6 +10,7 @@ import (
 	"github.com/davidwkeith/dwk/internal/bucket/dir"
 	"github.com/davidwkeith/dwk/internal/bucket/s3"
 	"github.com/davidwkeith/dwk/internal/bucket/s3test"
+	"github.com/davidwkeith/dwk/internal/hrana"
 )
 
 // combinations are the stores that a fleet may have: SQL in files or on a
@@ -34,7 +35,7 @@ func EachStores(t *testing.T, test func(t *testing.T, f *Fleet)) {
 			t.Parallel()
 			f := New(t, c.kind)
 			if f.Server != nil {
-				f.Env = append(f.Env, "DWK_DATABASE_LAB_DB_URL="+startServer(t, filepath.Join(f.Dir, "server", "lab.db")).URL)
+				f.Env = append(f.Env, "DWK_DATABASE_LAB_DB_URL="+startServer(t, hrana.Config{Path: filepath.Join(f.Dir, "server", "lab.db")}).URL)
 			}
 			if c.objects != nil {
 				config, env := c.objects(t)

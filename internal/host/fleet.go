@@ -46,7 +46,7 @@ func (r *replica) openFleet() error {
 // poll adds what is polled until the replica stops, besides the registry. All
 // applications are mounted.
 func (r *replica) poll() {
-	r.poller.Add(r.objects.Alarms(), r.consumers, r.crons, r.backlog, &fleet.Sweep{Batch: r.cfg.Fleet.SweepBatch, Log: r.log})
+	r.poller.Add(r.objects.Alarms(), r.objects.Holds(), r.consumers, r.crons, r.backlog, &fleet.Sweep{Batch: r.cfg.Fleet.SweepBatch, Log: r.log})
 }
 
 // watch has the backlog of what the applications have brought counted.
@@ -64,7 +64,8 @@ func (r *replica) watch(apps []durable.App) {
 }
 
 func (r *replica) load() fleet.Load {
-	return fleet.Load{InFlight: r.public.Active(), Objects: r.objects.Stats().Objects}
+	s := r.objects.Stats()
+	return fleet.Load{InFlight: r.public.Active(), Objects: s.Objects, Sockets: s.Sockets}
 }
 
 // join begins to poll and waits until the replica is registered.

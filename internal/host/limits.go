@@ -10,13 +10,21 @@ const (
 )
 
 // maxResident is how many objects the process's limit of open files has room
-// for, at least a few.
-func maxResident() int {
+// for beside so many sockets, at least a few.
+func maxResident(sockets int) int {
+	n := descriptors()
+	return max((n-otherDescriptors-sockets)/descriptorsPerObject, n/descriptorsPerObject/4, 8)
+}
+
+// maxSockets is how many sockets may have a part of the limit.
+func maxSockets() int { return max(descriptors()/4, 8) }
+
+// descriptors is the process's limit of open files.
+func descriptors() int {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
-		return 1000
+		return 4 * descriptorsPerObject * 1000
 	}
 	const most = 1 << 20 // "unlimited" must not overflow
-	n := int(min(l.Cur, most))
-	return max((n-otherDescriptors)/descriptorsPerObject, n/descriptorsPerObject/4, 8)
+	return int(min(l.Cur, most))
 }

@@ -57,6 +57,7 @@ func (r *replica) gauges() metrics.Gauges {
 		State:    func() string { return string(r.ready.State()) },
 		Ready:    func() bool { return r.ready.Latest().Ready() },
 		Objects:  func() int { return r.objects.Stats().Objects },
+		Sockets:  func() int { return r.objects.Stats().Sockets },
 		Memory:   func() int64 { return r.objects.Stats().Memory },
 		Running:  func() int { return r.objects.Stats().Running },
 		Requests: func() int { return r.public.Active() },

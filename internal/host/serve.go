@@ -28,6 +28,7 @@ import (
 	"github.com/davidwkeith/dwk/internal/object"
 	"github.com/davidwkeith/dwk/internal/object/keeper"
 	"github.com/davidwkeith/dwk/internal/object/mirror"
+	"github.com/davidwkeith/dwk/internal/object/socket"
 	"github.com/davidwkeith/dwk/internal/probe"
 	"github.com/davidwkeith/dwk/internal/queue"
 	"github.com/davidwkeith/dwk/internal/server"
@@ -230,9 +231,14 @@ func (r *replica) openObjects() error {
 		Replica: r.id, Dir: r.dir.path,
 		LeaseTTL: c.Lease.TTL, AcquireTimeout: c.Lease.AcquireTimeout, Waiters: c.Lease.Waiters,
 		EventTimeout: c.Event.Timeout, BodyLimit: int64(c.Event.BodyLimit), Buffer: int64(c.Event.Buffer), Spool: int64(c.Event.Spool),
-		Idle: c.Objects.Idle, Resident: min(c.Objects.Resident, maxResident()), Memory: objectMemory(int64(c.Objects.Memory)),
+		Idle: c.Objects.Idle, Resident: min(c.Objects.Resident, maxResident(min(c.Sockets.Max, maxSockets()))), Memory: objectMemory(int64(c.Objects.Memory)),
 		Mirror:  mirror.Config{CacheBytes: int64(c.Objects.CacheSize), MaxSize: int64(c.Objects.MaxSize), MaxEntry: maxEntry},
 		StoreID: r.storeID, Blobs: files, InlineLimit: int64(c.Objects.InlineLimit), Committed: r.keeper.Committed,
+		Sockets: socket.Config{
+			Max: min(c.Sockets.Max, maxSockets()), MessageLimit: int64(c.Sockets.MessageLimit), QueueLimit: int64(c.Sockets.QueueLimit),
+			Ping: c.Sockets.Ping, Timeout: c.Sockets.Timeout, Idle: c.Sockets.Idle,
+		},
+		HoldTTL:      c.Fleet.HeartbeatTTL,
 		AlarmRetries: c.Alarms.Retries, AlarmBackoff: c.Alarms.Backoff, AlarmBatch: c.Alarms.Batch,
 		WakeAt: func(t time.Time) { r.poller.WakeAt(t) },
 	}, r.stores.KV, r.log)

@@ -11,6 +11,7 @@ import (
 	"github.com/davidwkeith/dwk/internal/clock"
 	"github.com/davidwkeith/dwk/internal/event"
 	"github.com/davidwkeith/dwk/internal/fleet"
+	"github.com/davidwkeith/dwk/internal/holders"
 	"github.com/davidwkeith/dwk/internal/server"
 )
 
@@ -130,6 +131,8 @@ func (r *replica) stop(e ending) error {
 	// Schedules and consumers call objects.
 	step("schedules", func() error { return r.crons.Stop(ctx) })
 	step("consumers", func() error { return r.stopConsumers(ctx, e.left()) })
+	// Objects are told of the ends of their sockets, so events come behind.
+	step("sockets", func() error { return r.objects.CloseSockets(ctx, r.cfg.Drain.SocketCode) })
 	step("events", func() error { return r.objects.Stop(ctx) })
 	// The store has its own time for what others would wait for.
 	last := func(f func(context.Context) error) func() error {
@@ -148,13 +151,14 @@ func (r *replica) stop(e ending) error {
 	return nil
 }
 
-// releaseLeases ends what leases the replica has not ended itself.
+// releaseLeases ends what leases the replica has not ended itself, and removes
+// the entries of its sockets.
 func (r *replica) releaseLeases(ctx context.Context) error {
 	n, err := alarm.ReleaseAll(ctx, r.stores.KV, r.id)
 	if n > 0 {
 		r.log.Warn(event.LeaseReleaseLost, event.KeyCount, n)
 	}
-	return err
+	return errors.Join(err, holders.RemoveAll(ctx, r.stores.KV, r.id))
 }
 
 // abandon logs what has not finished.
@@ -167,5 +171,5 @@ func (r *replica) abandon() {
 	for _, s := range r.crons.Statuses() {
 		runs += s.Running
 	}
-	r.log.Error(event.DrainAbandoned, "step", r.step.Load(), "requests", r.public.Active(), "events", r.objects.Stats().Running, "consumers", consumers, "runs", runs)
+	r.log.Error(event.DrainAbandoned, "step", r.step.Load(), "requests", r.public.Active(), "events", r.objects.Stats().Running, "sockets", r.objects.Stats().Sockets, "consumers", consumers, "runs", runs)
 }

@@ -15,6 +15,8 @@ type Gauges struct {
 	Ready func() bool
 	// Objects are in memory, Running of them run or wait for an event.
 	Objects, Running func() int
+	// Sockets are open.
+	Sockets func() int
 	// Memory is what the objects' databases take, in bytes.
 	Memory func() int64
 	// Requests run on the public listener.
@@ -70,6 +72,7 @@ func (m *Metrics) Register(g Gauges) {
 	gauge(m, "dwk_objects_memory_bytes", "What the databases of the objects in memory take.", g.Memory, func(n int64) float64 { return float64(n) })
 	gauge(m, "dwk_objects_running", "Objects that run or wait for an event.", g.Running, count)
 	gauge(m, "dwk_http_requests_running", "Requests to the public listener that run, those whose clients are slow included.", g.Requests, count)
+	gauge(m, "dwk_sockets", "Open WebSockets.", g.Sockets, count)
 	gauge(m, "dwk_plans_waiting", "Changes that wait for a transaction on the coordination store.", g.Plans, count)
 	gauge(m, "dwk_clock_skew_seconds", "The primary's clock less this machine's.", g.Skew, time.Duration.Seconds)
 	gauge(m, "dwk_poll_age_seconds", "How long ago the last poll of the store that worked was sent.", g.PollAge, time.Duration.Seconds)

@@ -24,7 +24,7 @@ func everything(t *testing.T) *Metrics {
 	second := func() time.Duration { return time.Second }
 	m.Register(Gauges{
 		State: func() string { return "ready" }, Ready: func() bool { return true },
-		Objects: one, Memory: func() int64 { return 1 }, Running: one, Requests: func() int { return 1 }, Plans: one, Skew: second, PollAge: second,
+		Objects: one, Sockets: one, Memory: func() int64 { return 1 }, Running: one, Requests: func() int { return 1 }, Plans: one, Skew: second, PollAge: second,
 		Backlogs: func() []Backlog {
 			return []Backlog{{Kind: "alarms", Name: "Cart", Due: 3, Overdue: time.Minute}, {Kind: "queue", Name: "mail", Dead: 2, Overdue: -time.Second}}
 		},

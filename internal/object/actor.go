@@ -11,6 +11,7 @@ import (
 	"github.com/davidwkeith/dwk/internal/clock"
 	events "github.com/davidwkeith/dwk/internal/event"
 	"github.com/davidwkeith/dwk/internal/failpoint"
+	"github.com/davidwkeith/dwk/internal/lease"
 	"github.com/davidwkeith/dwk/internal/object/mirror"
 	"github.com/davidwkeith/dwk/internal/object/objlog"
 )
@@ -33,6 +34,8 @@ type actor struct {
 	used     time.Time
 	// offer is a lease that a poll has taken for the object's alarm.
 	offer *offer
+	// socks guards itself.
+	socks socks
 
 	// What follows belongs to the loop, or to whoever made the actor busy.
 
@@ -126,6 +129,17 @@ func (a *actor) next() *event {
 	}
 	a.queue = nil
 	return nil
+}
+
+// requestsLocked is how many requests wait. Each socket has one event at a time
+// and needs no bound.
+func (a *actor) requestsLocked() (n int) {
+	for _, ev := range a.queue {
+		if ev.kind != lease.EventSocket {
+			n++
+		}
+	}
+	return n
 }
 
 // sleep ends the loop unless an event came meanwhile.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -140,6 +141,7 @@ func (a *actor) commitBehind(i *instance, running *event, cancel func(error)) {
 	if err != nil {
 		running.refused = err
 		cancel(err)
+		running.takeBack() // before what it is built on
 	}
 	a.answer(b.events, err)
 }
@@ -173,6 +175,11 @@ func captureError(err error) error {
 
 // answer lets the outputs of events go, or answers them with an error.
 func (a *actor) answer(evs []*event, err error) {
+	for _, ev := range slices.Backward(evs) {
+		if err != nil {
+			ev.takeBack()
+		}
+	}
 	for _, ev := range evs {
 		failpoint.Hit("object.answer.before")
 		header := http.Header{}
@@ -181,6 +188,9 @@ func (a *actor) answer(evs []*event, err error) {
 		result := err
 		if err != nil && ev.commits > 0 {
 			result = fmt.Errorf("%w after a part of the event had been committed: %v", durable.ErrHandlerFailed, err)
+		}
+		if err == nil {
+			ev.letOut()
 		}
 		ev.finish(result, header)
 		failpoint.Hit("object.answer.after")

@@ -55,8 +55,12 @@ func (a *actor) flush(ev *event) error {
 	}
 	if err != nil {
 		ev.refused = err
+		ev.takeBack() // before what it is built on
 	}
 	a.answer(before.events, err)
+	if err == nil {
+		ev.letOut()
+	}
 	return err
 }
 
@@ -141,7 +145,7 @@ func (a *actor) commit(ev *event, b batch, entry *mirror.Entry, last bool) error
 	if a.tenure == t || a.tenure == nil {
 		a.head = c.Head()
 	} // else a new acquire resolved it, and told the head, which others may have moved
-	fx.applied(a)
+	fx.applied(a, began)
 	if err := a.follow(c, entry); err != nil {
 		// The log has it; only this copy is in doubt.
 		a.rt.log.LogAttrs(ctx, slog.LevelWarn, events.ObjectMirrorDropped, a.attrs(slog.String("why", "confirm"), slog.Any(events.KeyError, err))...)

@@ -28,6 +28,7 @@ func (a *actor) dispatch(ev *event) {
 	err := a.run(ev)
 	failpoint.Hit("object.run.after")
 	if err != nil {
+		ev.takeBack()
 		a.undoEvent(ev, err)
 		a.answer([]*event{ev}, err)
 	}
@@ -115,6 +116,7 @@ func (a *actor) run(ev *event) error {
 	ev.gate.setFlush(nil)
 	i.end()
 	if stuck {
+		ev.takeBack()
 		// The handler still has a State and rows of this mirror. What the batch
 		// did before is committed first, as far as the lease allows.
 		a.leaveMirror(ev)
@@ -180,7 +182,9 @@ func (a *actor) protect(ev *event, done chan<- error, f func() error) {
 			if cause, ok := v.(error); ok && errors.Is(cause, mirror.ErrDiskFull) {
 				err = handlerError(cause)
 			}
-			if v == http.ErrAbortHandler {
+			if callee, ok := v.(calleeFailed); ok {
+				err = callee.error
+			} else if v == http.ErrAbortHandler {
 				err = http.ErrAbortHandler
 			} else {
 				a.rt.log.LogAttrs(ev.ctx, slog.LevelError, events.ObjectHandlerFailed, a.attrs(slog.Any(events.KeyError, v), slog.String("stack", string(debug.Stack())))...)

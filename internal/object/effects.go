@@ -6,6 +6,7 @@ import (
 
 	"github.com/davidwkeith/dwk/durable"
 	"github.com/davidwkeith/dwk/internal/alarm"
+	"github.com/davidwkeith/dwk/internal/holders"
 	"github.com/davidwkeith/dwk/internal/kv"
 	"github.com/davidwkeith/dwk/internal/libsql"
 	"github.com/davidwkeith/dwk/internal/queue"
@@ -71,7 +72,9 @@ func (c alarmChange) add(p *kv.Plan, class, id string) {
 
 // changes reports whether the event has anything to commit beside its writes.
 // The run of an alarm has: it ends the alarm.
-func (e *event) changes() bool { return e.alarm != nil || len(e.sends) > 0 || e.firing != nil }
+func (e *event) changes() bool {
+	return e.alarm != nil || len(e.sends) > 0 || e.firing != nil || e.hold || e.wake
+}
 
 // committed forgets what a flush has made durable. A running alarm is cleared or
 // replaced by its last commit only.
@@ -96,7 +99,7 @@ func (b batch) changes() bool {
 // flushes is changes for a flush, which does not end a running alarm.
 func (b batch) flushes() bool {
 	for _, ev := range b.events {
-		if len(ev.sends) > 0 || ev.alarm != nil && ev.firing == nil {
+		if len(ev.sends) > 0 || ev.alarm != nil && ev.firing == nil || ev.hold || ev.wake {
 			return true
 		}
 	}
@@ -108,6 +111,8 @@ type sum struct {
 	effects
 	// fired is the run of an alarm that the commit ends.
 	fired *firing
+	// hold and wake are about sockets; see socketEffects.
+	hold, wake bool
 }
 
 // sum adds up the effects of a batch, for its last commit or an earlier one.
@@ -115,6 +120,7 @@ func (b batch) sum(last bool) sum {
 	var s sum
 	for _, ev := range b.events {
 		s.sends = append(s.sends, ev.sends...)
+		s.hold, s.wake = s.hold || ev.hold, s.wake || ev.wake
 		switch {
 		case ev.firing == nil && ev.alarm != nil:
 			s.alarm = ev.alarm
@@ -132,6 +138,12 @@ func (b batch) sum(last bool) sum {
 // object's alarm after it, or -1.
 func (s sum) add(p *kv.Plan, a *actor) int {
 	queue.AddSend(p, s.sends)
+	if s.hold {
+		holders.AddHold(p, a.class, a.id, a.rt.cfg.Replica, a.socks.len(), a.rt.cfg.HoldTTL)
+	}
+	if s.wake {
+		holders.AddMark(p, a.class, a.id, a.rt.cfg.Replica)
+	}
 	if s.fired != nil {
 		s.fired.addHistory(p, a, alarm.OutcomeOK, "")
 	}
@@ -156,7 +168,10 @@ func (a *actor) firesBehind(s sum) bool {
 }
 
 // applied tells the poller what the commit has made to do.
-func (s sum) applied(a *actor) {
+func (s sum) applied(a *actor, began time.Time) {
+	if s.hold {
+		a.rt.holds.stored(a, began)
+	}
 	if a.tenure != nil && s.fired != nil {
 		a.tenure.setClaim(false)
 	}

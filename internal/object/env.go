@@ -18,7 +18,7 @@ type instanceEnv struct {
 
 // Namespace implements durable.Env.
 func (e *instanceEnv) Namespace(class string) durable.Namespace {
-	return e.i.a.rt.namespace(class, e.i.callOut)
+	return e.i.a.rt.namespace(class, e.i)
 }
 
 // HTTPClient implements durable.Env.

@@ -57,6 +57,10 @@ type event struct {
 	// after is the work that begins when the event has been committed.
 	after []func(context.Context)
 	effects
+	socketEffects
+	// in and running are the instance and the context that the handler runs with.
+	in      *instance
+	running context.Context
 	// firing is set for the run of an alarm.
 	firing *firing
 	// err is the error that the event was answered with.

@@ -16,7 +16,6 @@ import (
 	"github.com/davidwkeith/dwk/internal/kv"
 	"github.com/davidwkeith/dwk/internal/lease"
 	"github.com/davidwkeith/dwk/internal/libsql"
-	"github.com/davidwkeith/dwk/internal/spool"
 )
 
 // An alarm runs as an event of its own under a lease that claims it: the slot
@@ -105,9 +104,7 @@ func (a *actor) fire() {
 
 // alarmEvent returns the event that runs the alarm. Nobody reads its output.
 func (a *actor) alarmEvent(f *firing) *event {
-	g := newGate(spool.Config{Memory: a.rt.cfg.Buffer, Limit: a.rt.cfg.Spool, Dir: a.rt.cfg.Dir})
-	g.closed = true
-	ev := newEvent(a.rt.ctx, lease.EventAlarm, g)
+	ev := newEvent(a.rt.ctx, lease.EventAlarm, a.rt.deafGate())
 	ev.actor, ev.firing = a, f
 	ev.take()
 	info := durable.AlarmInfo{Due: time.UnixMilli(f.slot.Asked()), RetryCount: f.slot.RetryCount}

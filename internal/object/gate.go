@@ -66,11 +66,22 @@ func (g *gate) writeHeader(status int) {
 	}
 }
 
+// written reports whether the status has been written.
+func (g *gate) written() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.status != 0
+}
+
 // Write implements http.ResponseWriter: the bytes wait for the commit.
 func (g *gate) Write(p []byte) (int, error) {
 	g.mu.Lock()
 	g.writeHeader(http.StatusOK)
+	upgraded := g.status == http.StatusSwitchingProtocols
 	g.mu.Unlock()
+	if upgraded {
+		return 0, http.ErrBodyNotAllowed
+	}
 	n, err := g.body.Write(p)
 	if errors.Is(err, spool.ErrLimit) {
 		err = errors.Join(durable.ErrTooLarge, err)

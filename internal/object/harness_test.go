@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,6 +26,7 @@ import (
 	"github.com/davidwkeith/dwk/internal/libsql/libsqltest"
 	"github.com/davidwkeith/dwk/internal/object/mirror"
 	"github.com/davidwkeith/dwk/internal/object/objlog"
+	"github.com/davidwkeith/dwk/internal/object/socket"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -161,6 +163,7 @@ func testConfig(t testing.TB, replica string) Config {
 		Waiters: 64, BodyLimit: 1 << 20, Buffer: 1 << 16, Spool: 1 << 20, Idle: time.Minute, Resident: 100, Memory: 1 << 30,
 		Mirror:  mirror.Config{},
 		StoreID: "test", InlineLimit: 64 << 10,
+		Sockets: socket.Config{Max: 1000, MessageLimit: 64 << 10, QueueLimit: 256 << 10, Ping: time.Minute, Timeout: 10 * time.Second}, HoldTTL: 15 * time.Second,
 	}
 }
 
@@ -208,6 +211,7 @@ type testEnv struct {
 }
 
 func (e testEnv) Namespace(class string) durable.Namespace { return e.rt.Namespace(class) }
+func (e testEnv) BaseURL() *url.URL                        { return &url.URL{Scheme: "https", Host: "test.example"} }
 func (e testEnv) Background(work func(context.Context))    { e.rt.Background(work) }
 
 // funcObject is an object whose handler is chosen by the request's path.
@@ -292,10 +296,11 @@ func (m *member) value(t *testing.T, name string) int {
 	return n
 }
 
-// leases returns the number of live leases.
+// leases returns the number of live leases, and of whatever else is stored but
+// the entries of sockets.
 func (f *fleet) leases() int {
 	f.t.Helper()
-	res, err := f.db.Batch(f.t.Context(), libsql.Read, libsql.S(`SELECT count(*) FROM kv WHERE `+kv.Live))
+	res, err := f.db.Batch(f.t.Context(), libsql.Read, libsql.S(`SELECT count(*) FROM kv WHERE NOT (k >= x'0264776b5f736f636b657400' AND k < x'0264776b5f736f636b657401') AND `+kv.Live))
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -317,10 +322,12 @@ func itoa(n int) string { return strconv.Itoa(n) }
 func (f *fleet) store() *kv.Store { return kv.New(f.db) }
 
 // holdLease takes an object's lease for a replica that does not exist.
-func (f *fleet) holdLease(name, replica string) {
+func (f *fleet) holdLease(name, replica string) { f.t.Helper(); f.holdClass("Counter", name, replica) }
+
+func (f *fleet) holdClass(class, name, replica string) {
 	f.t.Helper()
 	p := kv.NewPlan()
-	if _, err := (lease.Attempt{Class: "Counter", ID: durable.IDFromName(name).String(), Holder: "h-" + replica, Replica: replica,
+	if _, err := (lease.Attempt{Class: class, ID: durable.IDFromName(name).String(), Holder: "h-" + replica, Replica: replica,
 		Event: lease.EventRequest, TTL: testTTL, DeadlineMs: time.Now().Add(time.Hour).UnixMilli()}).Add(p); err != nil {
 		f.t.Fatal(err)
 	}

@@ -50,6 +50,7 @@ func (i *instance) begin(ctx context.Context, ev *event) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.ev, i.ctx, i.mirror = ev, ctx, i.a.mirror
+	ev.in, ev.running = i, ctx
 }
 
 // end revokes the State until the next event. It waits for a commit that a
@@ -80,9 +81,6 @@ func (i *instance) handle(ctx context.Context, ev *event) error {
 		if err != nil {
 			return fmt.Errorf("construct %s: %w", i.a.class, err)
 		}
-		if err := unserved(o); err != nil {
-			return fmt.Errorf("construct %s: %w", i.a.class, err)
-		}
 		i.object = o
 	}
 	u, err := i.use(ctx)
@@ -93,14 +91,6 @@ func (i *instance) handle(ctx context.Context, ev *event) error {
 		return fmt.Errorf("construct %s: %w", i.a.class, err)
 	}
 	return ev.run(ctx, i.object)
-}
-
-// unserved refuses objects that need what this release does not serve.
-func unserved(o durable.Object) error {
-	if _, ok := o.(durable.SocketHandler); ok {
-		return fmt.Errorf("it has WebSockets, which are %w", durable.ErrUnsupported)
-	}
-	return nil
 }
 
 // running returns the event that runs, unless it was cancelled.
@@ -137,11 +127,9 @@ func (i *instance) flush() error {
 	return i.a.flush(ev)
 }
 
-// A callOut prepares a call, made with a context, to something that is not part
+// callOut prepares a call, made with a context, to something that is not part
 // of the caller's event: what precedes it becomes durable first. It returns the
 // event that calls, or nil when none does.
-type callOut func(ctx context.Context) (*event, error)
-
 func (i *instance) callOut(ctx context.Context) (*event, error) {
 	ev, err := i.caller(ctx)
 	if err != nil {

@@ -20,18 +20,18 @@ import (
 // registered.
 func (r *Runtime) Namespace(class string) durable.Namespace { return r.namespace(class, nil) }
 
-// namespace is Namespace for a caller whose own event is prepared by callOut.
-func (r *Runtime) namespace(class string, callOut callOut) durable.Namespace {
+// namespace is Namespace for the calls of an instance, or of none.
+func (r *Runtime) namespace(class string, in *instance) durable.Namespace {
 	if _, ok := r.classes[class]; !ok {
 		panic(fmt.Sprintf("object class %q is not brought by any mounted application", class))
 	}
-	return namespace{r, class, callOut}
+	return namespace{r, class, in}
 }
 
 type namespace struct {
-	rt      *Runtime
-	class   string
-	callOut callOut
+	rt    *Runtime
+	class string
+	in    *instance
 }
 
 func (n namespace) ID(name string) durable.ID      { return durable.IDFromName(name) }
@@ -66,46 +66,111 @@ func (s stub) ID() durable.ID { return s.id }
 
 // Do implements durable.Stub.
 func (s stub) Do(r *http.Request) (*http.Response, error) {
+	resp, _, err := s.do(r, false)
+	return resp, err
+}
+
+// do delivers the request, which may become a socket when it is upgradable. The
+// event is nil when it was not queued.
+func (s stub) do(r *http.Request, upgradable bool) (resp *http.Response, ev *event, err error) {
 	rt, ctx := s.ns.rt, r.Context()
 	k := key{s.ns.class, s.id.String()}
 	if s.id.IsZero() {
-		return nil, errors.New("the zero ID names no object")
+		return nil, nil, errors.New("the zero ID names no object")
 	}
-	caller, _ := ctx.Value(eventKey{}).(*event)
-	if s.ns.callOut != nil {
-		var err error
-		if caller, err = s.ns.callOut(ctx); err != nil {
-			return nil, err
-		}
+	caller, err := s.ns.caller(ctx)
+	if err != nil {
+		return nil, nil, err
 	}
 	var chain []key
 	if caller != nil {
 		chain = caller.path()
 	}
+	// What is refused in any case commits nothing of the caller.
 	if slices.Contains(chain, k) {
-		return nil, fmt.Errorf("%w: object %s/%s is already part of this call", durable.ErrCycle, k.class, k.id)
+		return nil, nil, fmt.Errorf("%w: object %s/%s is already part of this call", durable.ErrCycle, k.class, k.id)
 	}
 	body, err := s.spool(r)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	g := newGate(spool.Config{Memory: rt.cfg.Buffer, Limit: rt.cfg.Spool, Dir: rt.cfg.Dir})
+	ev = newEvent(ctx, lease.EventRequest, g)
+	ev.body = body
+	end := context.CancelFunc(func() {})
+	if s.ns.in != nil {
+		if _, err := s.ns.in.callOut(ctx); err != nil {
+			ev.close()
+			return nil, nil, err
+		}
+	}
+	if caller != nil {
+		ctx, end = caller.bound(ctx)
+		ev.ctx, ev.arrived = ctx, clock.Now()
+	}
 	req := r.Clone(ctx)
 	req.Body, req.ContentLength = http.NoBody, 0
 	if body != nil {
 		req.Body, req.ContentLength = body.Reader(), body.Size()
 	}
 	req.TransferEncoding = nil
-	ev := newEvent(ctx, lease.EventRequest, g)
 	ev.requestID, _ = ctx.Value(requestIDKey{}).(string)
 	ev.name, ev.chain = s.id.Name(), chain
+	ev.upgradable = upgradable && caller == nil
 	ev.run = serveHTTP(g, req)
-	ev.body = body
 	if err := rt.submit(k, ev); err != nil {
+		end()
 		ev.close()
-		return nil, err
+		return nil, nil, err
 	}
-	return ev.await(r)
+	resp, err = ev.await(r)
+	if err != nil {
+		end()
+		return nil, ev, err
+	}
+	resp.Body = &callBody{resp.Body, end}
+	return resp, ev, nil
+}
+
+// caller returns the event that calls, or nil when none does.
+func (n namespace) caller(ctx context.Context) (*event, error) {
+	from, _ := ctx.Value(eventKey{}).(*event)
+	if n.in == nil {
+		return from, nil
+	}
+	ev, err := n.in.caller(ctx)
+	if err != nil || ev != nil {
+		return ev, err
+	}
+	return from, nil
+}
+
+// bound returns ctx ended by the event's own context, and by its deadline.
+func (e *event) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	running := e.running
+	if running == nil {
+		return ctx, func() {}
+	}
+	out, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(running, func() { cancel(context.Cause(running)) })
+	end := func() { stop(); cancel(nil) }
+	if d, ok := running.Deadline(); ok {
+		late, endLate := context.WithDeadline(out, d)
+		return late, func() { endLate(); end() }
+	}
+	return out, end
+}
+
+// callBody ends what bounds a call when its answer has been read.
+type callBody struct {
+	io.ReadCloser
+	end context.CancelFunc
+}
+
+func (b *callBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.end()
+	return err
 }
 
 // spool reads the request's body, so that a slow client never holds the lease.
@@ -163,12 +228,22 @@ func (e *event) await(r *http.Request) (*http.Response, error) {
 
 // ServeHTTP implements durable.Stub.
 func (s stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	resp, err := s.Do(r)
+	resp, ev, err := s.do(r, true)
 	if err != nil {
+		if ev != nil && ev.sock != nil {
+			ev.sock.conn.Fail() // a part that was committed has accepted it
+		}
+		if caller, _ := s.ns.caller(r.Context()); caller != nil {
+			panic(calleeFailed{err})
+		}
 		WriteError(w, err)
 		return
 	}
 	defer resp.Body.Close()
+	if ev.sock != nil && resp.StatusCode == http.StatusSwitchingProtocols {
+		ev.sock.upgrade(w, r, resp.Header)
+		return
+	}
 	maps.Copy(w.Header(), resp.Header)
 	w.WriteHeader(resp.StatusCode)
 	if err := copyBody(w, resp); err != nil {
@@ -176,6 +251,11 @@ func (s stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 }
+
+// A calleeFailed is the panic by which an event that hands its answer over to
+// another object fails as that one did: an answer that says that nothing was
+// applied is then true of both.
+type calleeFailed struct{ error }
 
 // copySize is the memory that copies a body.
 const copySize = 32 << 10

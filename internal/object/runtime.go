@@ -21,6 +21,7 @@ import (
 	"github.com/davidwkeith/dwk/internal/lease"
 	"github.com/davidwkeith/dwk/internal/object/keeper"
 	"github.com/davidwkeith/dwk/internal/object/mirror"
+	"github.com/davidwkeith/dwk/internal/object/socket"
 )
 
 // Config are the bounds of a Runtime. Every field must be set.
@@ -62,6 +63,10 @@ type Config struct {
 	AlarmBackoff time.Duration
 	// AlarmBatch is how many alarms that a poll has taken may run at a time.
 	AlarmBatch int
+	// Sockets bounds WebSockets, and HoldTTL is how long other replicas believe
+	// that this one has sockets of an object, without word from it.
+	Sockets socket.Config
+	HoldTTL time.Duration
 	// WakeAt, when not nil, is told of the times, by the primary's clock, at which
 	// a poll will find work. It must not wait.
 	WakeAt func(time.Time)
@@ -92,6 +97,10 @@ type Runtime struct {
 	loops, releases, handlers, background sync.WaitGroup
 	// workers run all of these that are short and many.
 	workers workers
+	sockets *socket.Hub
+	holds   *Holds
+	// wakes are the events by which objects are told of marks.
+	wakes sync.WaitGroup
 
 	mu     sync.Mutex
 	closed bool
@@ -110,6 +119,7 @@ type key struct{ class, id string }
 func New(cfg Config, store *kv.Store, log *slog.Logger) *Runtime {
 	r := &Runtime{cfg: cfg, store: store, commits: kv.NewGroup(store), reader: keeper.Reader{Store: store, Blobs: cfg.Blobs, Dir: cfg.Dir}, classes: map[string]Class{}, log: log, actors: map[key]*actor{}, givenUp: map[string]givenUp{}, resident: list.New()}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
+	r.sockets, r.holds = socket.NewHub(cfg.Sockets), newHolds(r)
 	r.loops.Go(r.evictIdle)
 	return r
 }
@@ -139,6 +149,8 @@ type Stats struct {
 	// Objects have a mirror, Running run or wait for an event, and Plans are the
 	// commits and lease changes that wait for a transaction.
 	Objects, Running, Plans int
+	// Sockets are open.
+	Sockets int
 	// Memory is what the mirrors take, in bytes.
 	Memory int64
 }
@@ -147,7 +159,7 @@ type Stats struct {
 func (r *Runtime) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := Stats{Objects: r.resident.Len(), Plans: r.commits.Waiting(), Memory: r.memory}
+	s := Stats{Objects: r.resident.Len(), Plans: r.commits.Waiting(), Memory: r.memory, Sockets: r.sockets.Count()}
 	for _, a := range r.actors {
 		if a.running {
 			s.Running++
@@ -160,13 +172,16 @@ func (r *Runtime) Stats() Stats {
 // background work and their releases, and closes the mirrors. When ctx ends
 // first it cancels what is left and returns an error that names it.
 func (r *Runtime) Stop(ctx context.Context) error {
+	sockets := r.CloseSockets(ctx, socket.GoingAway)
 	r.mu.Lock()
 	r.closed = true
 	r.mu.Unlock()
 	r.handBackOffers()
 
-	err := r.settle(ctx)
+	err := errors.Join(sockets, r.settle(ctx))
 	r.cancel()
+	r.wakes.Wait()
+	r.sockets.Stop()
 	r.loops.Wait()
 	r.releases.Wait()
 	r.commits.Wait()
@@ -265,7 +280,7 @@ func (r *Runtime) submit(k key, ev *event) error {
 		a = newActor(r, k)
 		r.actors[k] = a
 	}
-	if len(a.queue) >= r.cfg.Waiters {
+	if ev.kind != lease.EventSocket && a.requestsLocked() >= r.cfg.Waiters {
 		return durable.ErrOverloaded
 	}
 	ev.actor = a
@@ -324,7 +339,7 @@ func (r *Runtime) evict(actors []*actor) {
 		} else {
 			a.running = false
 			close(a.stopped)
-			if len(a.givenUp) == 0 {
+			if len(a.givenUp) == 0 && a.socks.len() == 0 {
 				delete(r.actors, key{a.class, a.id})
 			}
 		}

@@ -3,9 +3,7 @@ package object
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
-	"net/http"
 	"time"
 
 	"github.com/davidwkeith/dwk/durable"
@@ -18,14 +16,6 @@ type state struct{ i *instance }
 func (s *state) ID() durable.ID   { return s.i.id }
 func (s *state) SQL() durable.SQL { return sqlDB{i: s.i} }
 func (s *state) Now() time.Time   { return s.i.a.rt.store.Clock() }
-
-func (s *state) Sockets() []durable.Socket { return nil }
-func (s *state) WakeSockets() error        { return unsupported("WebSockets") }
-func (s *state) AcceptSocket(http.ResponseWriter, *http.Request, any) (durable.Socket, error) {
-	return nil, unsupported("WebSockets")
-}
-
-func unsupported(what string) error { return fmt.Errorf("%s are %w", what, durable.ErrUnsupported) }
 
 // sqlDB implements durable.SQL on the mirror, within an event.
 type sqlDB struct{ i *instance }

@@ -74,7 +74,12 @@ func (w *response) FlushError() error {
 
 func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
-	w.hijacked = w.hijacked || err == nil
+	if err == nil {
+		w.hijacked = true
+		if w.status == 0 {
+			w.status = http.StatusSwitchingProtocols // what else it is for
+		}
+	}
 	return c, rw, err
 }
 

@@ -63,6 +63,7 @@ func (s *shell) serve(rw http.ResponseWriter, r *http.Request, next func(*respon
 	if s.replica != "" {
 		w.fixed["Dwk-Replica"] = []string{s.replica}
 	}
+	maps.Copy(rw.Header(), w.fixed) // for who takes the connection over
 	abort := s.run(w, r, next)
 
 	a := Access{Method: method, Mount: w.mount, Status: w.status, Bytes: w.bytes, Duration: clock.Since(start)}
