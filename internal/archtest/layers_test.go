@@ -78,6 +78,7 @@ var layers = [][]string{
 		"internal/host",
 		"internal/audit",
 		"internal/dev",
+		"internal/migrate",
 	},
 	{
 		"internal/cli",

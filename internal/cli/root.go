@@ -64,6 +64,7 @@ not be reached, 130 interrupted.`,
 		{groupLook, newCron(e)},
 		{groupLook, newSQL(e)},
 		{groupLook, newBucket(e)},
+		{groupLook, newMigrate(e)},
 		{groupConfig, newConfig(e)},
 		{groupConfig, newVersion(e)},
 	} {

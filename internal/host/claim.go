@@ -35,3 +35,13 @@ func (s *Stores) ClaimObjectStore(ctx context.Context, storeID string) error {
 	}
 	return errors.Join(err, b.Close())
 }
+
+// EnsureObjectStore claims an object store that nobody has claimed, as the first
+// replica does, or refuses one that belongs to another store set.
+func (s *Stores) EnsureObjectStore(ctx context.Context, storeID string) error {
+	b, err := openBucket(s.Config, s.Config.ObjectStoreURLOrDefault())
+	if err != nil {
+		return err
+	}
+	return errors.Join(claimBucket(ctx, b, storeID, s.DB.String()), b.Close())
+}

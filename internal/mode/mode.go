@@ -36,6 +36,13 @@ var (
 	StoreKey = tuple.Key{"dwk_meta", "store"}
 )
 
+// Moving is the marker for the time of the move with this id, a UUID.
+func Moving(id string) string { return migrating + id }
+
+// MoveOf returns the id of the move that a marker tells of; ok is false for any
+// other marker.
+func MoveOf(marker string) (id string, ok bool) { return strings.CutPrefix(marker, migrating) }
+
 // ErrRefused is part of every error about a store set or directory that this
 // program must not use as it is.
 var ErrRefused = errors.New("refused")
@@ -121,7 +128,7 @@ func Check(marker string, id Store) error {
 	case marker == OlderHost:
 		return fmt.Errorf("%w: the store set is used by an older host (mode %q), which keeps objects elsewhere and fences nothing; when it is stopped, dwk fleet adopt takes the store set over", ErrRefused, marker)
 	case strings.HasPrefix(marker, migrating):
-		return fmt.Errorf("%w: a migration of the store set is under way (mode %q): wait for its end", ErrRefused, marker)
+		return fmt.Errorf("%w: a migration of the store set is under way, or was interrupted (mode %q): wait for its end, or run it again; dwk migrate status shows it", ErrRefused, marker)
 	default:
 		return fmt.Errorf("%w: the store set has the mode %q, this program knows %q: use the release that wrote it", ErrRefused, marker, Marker)
 	}

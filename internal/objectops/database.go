@@ -126,6 +126,10 @@ func (o *Ops) OpenFile(path string) (_ *Database, err error) {
 	return d, nil
 }
 
+// Copy writes the database as a plain SQLite file to w, without a check of
+// what arrives. Queries are over.
+func (d *Database) Copy(w io.Writer) error { return d.mirror.Export(w) }
+
 // Verify compares the database with its checksum and has SQLite check it.
 func (d *Database) Verify(ctx context.Context) error {
 	var faults []string

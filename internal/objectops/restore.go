@@ -28,6 +28,8 @@ type Change struct {
 	// Expect, unless it is nil, is the head on which the change was decided:
 	// another one is left alone.
 	Expect *objlog.Head
+	// With, unless it is nil, adds to the commit, such as the object's alarm.
+	With func(*kv.Plan)
 }
 
 // begin takes the lease and looks at the head.
@@ -116,6 +118,9 @@ func (o *Ops) Restore(ctx context.Context, c Change, d *Database) (Restored, err
 		commit.Add(p)
 		// As a snapshot too, so that no reader needs a way that leads there.
 		objlog.AddPromotion(p, c.Class, c.ID, objlog.Entry{Level: objlog.Level0, MaxTXID: commit.TXID(), CommitID: commit.CommitID})
+		if c.With != nil {
+			c.With(p)
+		}
 	})
 	if err != nil {
 		if commit.Ref != "" && !errors.Is(err, durable.ErrUnknownOutcome) {
