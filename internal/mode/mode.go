@@ -41,7 +41,12 @@ func Moving(id string) string { return migrating + id }
 
 // MoveOf returns the id of the move that a marker tells of; ok is false for any
 // other marker.
-func MoveOf(marker string) (id string, ok bool) { return strings.CutPrefix(marker, migrating) }
+func MoveOf(marker string) (id string, ok bool) {
+	if id, ok = strings.CutPrefix(marker, migrating); !ok {
+		return "", false
+	}
+	return id, true
+}
 
 // ErrRefused is part of every error about a store set or directory that this
 // program must not use as it is.
