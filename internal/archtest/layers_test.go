@@ -93,7 +93,7 @@ var layers = [][]string{
 
 // testOnly are packages that only tests import; they may import anything. Those
 // in tools are a module of their own.
-var testOnly = []string{"internal/archtest", "internal/fleettest", "internal/libsql/libsqltest", "internal/bucket/buckettest", "internal/bucket/s3test", "internal/object/mirror/mirrortest", "tools"}
+var testOnly = []string{"internal/archtest", "internal/fleettest", "internal/libsql/libsqltest", "internal/bucket/buckettest", "internal/bucket/s3test", "internal/object/mirror/mirrortest", "internal/migrate/migratetest", "tools"}
 
 // only says which packages may import something.
 var only = map[string][]string{
