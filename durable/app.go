@@ -14,10 +14,20 @@ import (
 type App struct {
 	// Name is what the configuration calls the application, such as "lab".
 	Name string
+	// Summary is one line about the application, for the help of its Commands.
+	Summary string
 	// New builds the stateless front door. It is called once for the mount, at
 	// start, and an error stops the start. The handler sees paths below the
 	// mount: "/" is the mount itself.
 	New func(Env) (http.Handler, error)
+	// WellKnown builds handlers of "/.well-known/<name>" and the paths below it,
+	// by name, each once, after New. Such paths belong to the host name and not to
+	// a mount: the handlers see the whole path, and two mounted applications
+	// cannot have the same name.
+	WellKnown map[string]func(Env) (http.Handler, error)
+	// Commands are what operators of the application can do, beside the replicas:
+	// see [Command].
+	Commands []Command
 	// Classes are the object classes that the application brings, by name. A
 	// name is unique in a replica and never changes: objects are stored by it.
 	Classes map[string]Class

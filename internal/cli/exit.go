@@ -95,7 +95,7 @@ func exitCode(ctx context.Context, err error) int {
 	if errors.Is(err, durable.ErrInvalid) {
 		return exitUsage
 	}
-	if errors.Is(err, errNotFound) || errors.Is(err, objectops.ErrNotFound) || errors.Is(err, host.ErrNoStore) {
+	if errors.Is(err, errNotFound) || errors.Is(err, objectops.ErrNotFound) || errors.Is(err, host.ErrNoStore) || errors.Is(err, durable.ErrNotFound) {
 		return exitNotFound
 	}
 	if _, ok := errors.AsType[partlyError](err); ok {
@@ -107,7 +107,7 @@ func exitCode(ctx context.Context, err error) int {
 		}
 		return exitFailed
 	}
-	if probe.Unreachable(err) {
+	if probe.Unreachable(err) || errors.Is(err, durable.ErrUnavailable) {
 		return exitUnreachable
 	}
 	return exitFailed

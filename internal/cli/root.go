@@ -71,6 +71,10 @@ not be reached, 130 interrupted.`,
 		c.cmd.GroupID = c.group
 		root.AddCommand(c.cmd)
 	}
+	if cmd := newApp(e); cmd.HasSubCommands() {
+		cmd.GroupID = groupLook
+		root.AddCommand(cmd)
+	}
 	root.SetHelpCommandGroupID(groupConfig)
 	root.SetCompletionCommandGroupID(groupConfig)
 	root.SetVersionTemplate("dwk {{.Version}}\n")

@@ -27,13 +27,15 @@ type env struct {
 func (e *env) Namespace(class string) durable.Namespace { return e.r.objects.Namespace(class) }
 func (e *env) Settings() any                            { return e.settings }
 func (e *env) BaseURL() *url.URL                        { u := e.base; return &u }
-func (e *env) Loopback() bool                           { return e.r.public.Loopback() }
 func (e *env) Now() time.Time                           { return e.r.stores.KV.Clock() }
 func (e *env) Replica() string                          { return e.r.id }
 func (e *env) Version() string                          { return e.r.opts.Version }
 func (e *env) HTTPClient() *http.Client                 { return e.r.client }
 func (e *env) Logger() *slog.Logger                     { return e.log }
 func (e *env) Background(work func(context.Context))    { e.r.objects.Background(work) }
+
+// Loopback implements durable.Env. What has no listener cannot be reached.
+func (e *env) Loopback() bool { return e.r.public == nil || e.r.public.Loopback() }
 
 // Database implements durable.Env.
 func (e *env) Database(name string) durable.Database {

@@ -26,11 +26,7 @@ func (r *replica) openFleet() error {
 	if r.cfg.TLS.Cert != "" {
 		scheme = "https"
 	}
-	r.poller = fleet.New(fleet.Config{
-		Interval: r.cfg.Fleet.PollInterval,
-		// A poll is as good as the read that readiness would make.
-		Observed: func(err error) { r.ready.Observe(coordination, err) },
-	}, r.stores.KV, r.log)
+	r.openPoller()
 	r.registry = fleet.NewRegistry(fleet.RegistryConfig{
 		ID: r.id, Host: host, PID: os.Getpid(), Version: r.opts.Version, Public: scheme + "://" + r.public.Addr().String(),
 		StoreID: r.storeID, TTL: r.cfg.Fleet.HeartbeatTTL, Load: r.load, Wake: r.poller.Wake,
@@ -41,6 +37,14 @@ func (r *replica) openFleet() error {
 	r.openQueues()
 	r.poller.AddLasting(r.registry)
 	return nil
+}
+
+func (r *replica) openPoller() {
+	r.poller = fleet.New(fleet.Config{
+		Interval: r.cfg.Fleet.PollInterval,
+		// A poll is as good as the read that readiness would make.
+		Observed: func(err error) { r.ready.Observe(coordination, err) },
+	}, r.stores.KV, r.log)
 }
 
 // poll adds what is polled until the replica stops, besides the registry. All

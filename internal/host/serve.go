@@ -55,14 +55,19 @@ type ServeOptions struct {
 // naming every store that failed and why, or when something did not finish in
 // time.
 func Serve(ctx context.Context, o ServeOptions) error {
-	r := &replica{opts: o, cfg: o.Config, id: newReplicaID(), began: clock.Now(), ends: make(chan ending, 1), asks: make(chan *fleet.DrainRequest, 1)}
-	r.metrics = metrics.New(metrics.Config{Version: o.Version, Replica: r.id})
-	r.log = slog.New(r.metrics.Log(o.Log.Handler())).With("replica", r.id)
+	r := newReplica(o)
 	defer r.close()
 	if err := r.start(ctx); err != nil {
 		return err
 	}
 	return r.run(ctx)
+}
+
+func newReplica(o ServeOptions) *replica {
+	r := &replica{opts: o, cfg: o.Config, id: newReplicaID(), began: clock.Now(), ends: make(chan ending, 1), asks: make(chan *fleet.DrainRequest, 1)}
+	r.metrics = metrics.New(metrics.Config{Version: o.Version, Replica: r.id})
+	r.log = slog.New(r.metrics.Log(o.Log.Handler())).With("replica", r.id)
+	return r
 }
 
 func newReplicaID() string {
@@ -251,69 +256,6 @@ func (r *replica) openObjects() error {
 	return nil
 }
 
-// mount builds the applications that the configuration names and the handlers
-// of both listeners.
-func (r *replica) mount() error {
-	base, err := url.Parse(r.cfg.BaseURL)
-	if err != nil {
-		return fmt.Errorf("base_url: %w", err)
-	}
-	byName := map[string]durable.App{}
-	for _, a := range r.opts.Apps {
-		byName[a.Name] = a
-	}
-	var apps []durable.App
-	for _, m := range r.cfg.Mounts {
-		if app, ok := byName[m.App]; ok {
-			apps = append(apps, app)
-		}
-	}
-	if err := r.require(apps); err != nil {
-		return err
-	}
-	// All classes are registered before any application can call one.
-	envs := make([]*env, len(r.cfg.Mounts))
-	mounted := map[string]string{}
-	for i, m := range r.cfg.Mounts {
-		app, ok := byName[m.App]
-		if !ok {
-			return fmt.Errorf("mount %s: there is no application %q in this program", m.Path, m.App)
-		}
-		if at, again := mounted[app.Name]; again {
-			return fmt.Errorf("application %s is mounted at %s and at %s: once is all", app.Name, at, m.Path)
-		}
-		mounted[app.Name] = m.Path
-		settings, err := decodeSettings(app, m.Settings)
-		if err != nil {
-			return err
-		}
-		e := &env{r: r, app: app, settings: settings, base: *base.JoinPath(m.Path), log: metrics.Uncounted(r.log).With("app", app.Name)}
-		for name, class := range app.Classes {
-			if err := r.objects.Register(name, object.Class{New: class, Env: e}); err != nil {
-				return err
-			}
-		}
-		if err := r.consume(e); err != nil {
-			return err
-		}
-		envs[i] = e
-	}
-	r.watch(apps)
-	if err := r.schedule(envs); err != nil {
-		return err
-	}
-	var mounts []server.Mount
-	for i, m := range r.cfg.Mounts {
-		h, err := envs[i].app.New(envs[i])
-		if err != nil {
-			return fmt.Errorf("application %s at %s: %w", m.App, m.Path, err)
-		}
-		// Events bound their bodies; what a front door streams is its own affair.
-		mounts = append(mounts, server.Mount{Path: m.Path, Handler: withRequestID(h)})
-	}
-	return r.handlers(base, mounts)
-}
-
 // withRequestID has the events of a request carry its id.
 func withRequestID(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -324,7 +266,7 @@ func withRequestID(next http.Handler) http.Handler {
 // coordination is what readiness calls the coordination store.
 const coordination = "coordination"
 
-func (r *replica) handlers(base *url.URL, mounts []server.Mount) error {
+func (r *replica) handlers(base *url.URL, mounts []server.Mount, wellKnown map[string]http.Handler) error {
 	checks := []server.Check{{Name: coordination, MaxAge: 2 * time.Second, Timeout: r.cfg.LibSQL.Timeout, Run: func(ctx context.Context) error {
 		_, err := r.stores.KV.Now(ctx)
 		return err
@@ -347,7 +289,7 @@ func (r *replica) handlers(base *url.URL, mounts []server.Mount) error {
 	}
 	var err error
 	r.site, err = server.NewPublic(server.PublicConfig{
-		BaseURL: base, Mounts: mounts, Health: health, Dir: r.cfg.PublicDir, Replica: r.id, Logger: r.log,
+		BaseURL: base, Mounts: mounts, WellKnown: wellKnown, Health: health, Dir: r.cfg.PublicDir, Replica: r.id, Logger: r.log,
 		Done: func(a server.Access) { r.metrics.Request(a.Mount, a.Status, a.Duration) },
 	})
 	if err != nil {

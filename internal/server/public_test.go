@@ -205,6 +205,13 @@ func TestHeaders(t *testing.T) {
 			t.Errorf("%s: request id %q", c.target, id)
 		}
 	}
+	bare := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header()["Dwk-Replica"], w.Header()["X-Request-Id"] = nil, nil
+	})
+	p = newPublic(t, PublicConfig{Mounts: []Mount{{"/bare", bare, 0}}, Replica: "r1"})
+	if h := send(p, "GET", "/bare/").Result().Header; h["Dwk-Replica"] != nil || h["X-Request-Id"] != nil || h.Get("Referrer-Policy") == "" {
+		t.Errorf("left out: %v", h)
+	}
 	plain := newPublic(t, PublicConfig{BaseURL: mustURL(t, "http://localhost"), Mounts: mounts})
 	if h := send(plain, "GET", "/silent/").Header(); h.Get("Strict-Transport-Security") != "" {
 		t.Error("HSTS on http")

@@ -12,7 +12,7 @@ import (
 type response struct {
 	http.ResponseWriter
 	defaults http.Header // set when the handler set none
-	fixed    http.Header // set in any case
+	fixed    http.Header // set in any case, unless the handler set nil
 
 	mount    string // for the access log
 	quiet    bool   // logged for debugging only
@@ -42,7 +42,11 @@ func (w *response) complete() {
 		}
 	}
 	for name, v := range w.fixed {
-		h[name] = v
+		// An application may leave one out, as it may leave out the Date: answers
+		// that must tell nothing apart are the same to the byte.
+		if set, ok := h[name]; !ok || set != nil {
+			h[name] = v
+		}
 	}
 }
 

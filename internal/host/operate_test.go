@@ -1,0 +1,117 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/config"
+)
+
+// webFinger is an application that serves a well-known name.
+func webFinger(name string) durable.App {
+	build := func(env durable.Env) (http.Handler, error) {
+		if env.BaseURL().Host == "refused.example" {
+			return nil, errors.New("canary")
+		}
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, name+" "+r.URL.Path) }), nil
+	}
+	return durable.App{
+		Name: name, WellKnown: map[string]func(durable.Env) (http.Handler, error){"webfinger": build},
+		New: func(durable.Env) (http.Handler, error) { return http.NotFoundHandler(), nil },
+	}
+}
+
+func TestWellKnown(t *testing.T) {
+	cfg := testConfig(t, nil)
+	cfg.Mounts = append(cfg.Mounts, config.Mount{Path: "/a", App: "a"})
+	public, _, stop := serve(t, cfg, webFinger("a"), webFinger("b")) // b is not mounted
+	for path, want := range map[string]string{
+		"/.well-known/webfinger": "a /.well-known/webfinger", "/.well-known/webfinger/x": "a /.well-known/webfinger/x",
+		"/.well-known/other": "not found\n", "/a/.well-known/webfinger": "404 page not found\n",
+	} {
+		if _, body := get(t, public+path); body != want {
+			t.Errorf("%s: %q, want %q", path, body, want)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	start := func(want string, change func(*config.Config)) {
+		t.Helper()
+		cfg := testConfig(t, nil)
+		cfg.Mounts = []config.Mount{{Path: "/a", App: "a"}}
+		change(cfg)
+		err := Serve(t.Context(), ServeOptions{Config: cfg, Apps: []durable.App{webFinger("a"), webFinger("b")}, Log: slog.New(slog.DiscardHandler)})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	start("two applications, a and b", func(c *config.Config) { c.Mounts = append(c.Mounts, config.Mount{Path: "/b", App: "b"}) })
+	start("/.well-known/webfinger: canary", func(c *config.Config) { c.BaseURL = "https://refused.example" })
+}
+
+// operate runs work for the application echo.
+func operate(t *testing.T, cfg *config.Config, app string, work func(context.Context, durable.Env) error) error {
+	t.Helper()
+	return Operate(t.Context(), ServeOptions{Config: cfg, Apps: []durable.App{echo}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "test"}, app, work)
+}
+
+func callEcho(ctx context.Context, env durable.Env) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://echo/", nil)
+	if err != nil {
+		return err
+	}
+	ns := env.Namespace("Echo")
+	resp, err := ns.Get(ns.ID("x")).Do(r)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+// An operator's work calls objects beside a running replica and without one,
+// and leaves no lease behind.
+func TestOperate(t *testing.T) {
+	cfg := testConfig(t, nil)
+	if err := operate(t, cfg, "echo", callEcho); !errors.Is(err, ErrNoStore) {
+		t.Errorf("before the first replica: %v", err)
+	}
+	public, _, stop := serve(t, cfg)
+	if code, _ := get(t, public+"/echo/"); code != http.StatusOK {
+		t.Errorf("replica: %d", code)
+	}
+	if err := operate(t, cfg, "echo", callEcho); err != nil {
+		t.Errorf("beside a replica: %v", err)
+	}
+	if code, _ := get(t, public+"/echo/"); code != http.StatusOK { // at once: no lease is in the way
+		t.Errorf("replica afterwards: %d", code)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if err := operate(t, cfg, "echo", callEcho); err != nil {
+		t.Errorf("without a replica: %v", err)
+	}
+	if err := operate(t, cfg, "other", callEcho); !errors.Is(err, ErrNotMounted) {
+		t.Errorf("an application that is not mounted: %v", err)
+	}
+	failed := errors.New("canary")
+	if err := operate(t, cfg, "echo", func(_ context.Context, env durable.Env) error {
+		if !env.Loopback() || env.BaseURL().Path != "/echo" {
+			t.Errorf("environment: %v %v", env.Loopback(), env.BaseURL())
+		}
+		env.Background(func(context.Context) { failed = errors.Join(failed, errors.New("background")) })
+		return failed
+	}); !errors.Is(err, failed) && (err == nil || err.Error() != "canary") {
+		t.Errorf("failing work: %v", err)
+	}
+	if failed.Error() != "canary\nbackground" {
+		t.Errorf("background work was not waited for: %v", failed)
+	}
+}
