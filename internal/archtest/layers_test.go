@@ -41,6 +41,7 @@ var layers = [][]string{
 		"internal/server",
 		"internal/bucket",
 		"apps/lab",
+		"apps/remotestorage",
 		"internal/metrics",
 		"internal/cache",
 		"internal/object/socket",
