@@ -120,10 +120,13 @@ func (f *front) cookie(name, value string, age time.Duration, same http.SameSite
 	}
 }
 
+// formTokenSize is what rand.Text returns at the least.
+const formTokenSize = 26
+
 // formToken returns what a form must bring back beside its cookie, which other
 // sites can neither read nor have sent with a form of theirs.
 func (f *front) formToken(w http.ResponseWriter, r *http.Request) string {
-	if c, err := r.Cookie(formCookie); err == nil && len(c.Value) >= 26 {
+	if c, err := r.Cookie(formCookie); err == nil && len(c.Value) >= formTokenSize {
 		return c.Value
 	}
 	token := rand.Text()
@@ -140,7 +143,7 @@ func (f *front) ownForm(w http.ResponseWriter, r *http.Request) bool {
 	}
 	if err == nil {
 		c, cookieErr := r.Cookie(formCookie)
-		if cookieErr != nil || subtle.ConstantTimeCompare([]byte(c.Value), []byte(r.PostForm.Get("form"))) != 1 {
+		if cookieErr != nil || len(c.Value) < formTokenSize || subtle.ConstantTimeCompare([]byte(c.Value), []byte(r.PostForm.Get("form"))) != 1 {
 			err = errors.New("the form is not from here")
 		}
 	}

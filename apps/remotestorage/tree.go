@@ -265,8 +265,9 @@ func (v *vault) put(w http.ResponseWriter, r *http.Request, p docPath) error {
 			return nil
 		}
 	}
-	if at.node.blob != "" {
-		if err := v.orphan(ctx, at.node.blob); err != nil {
+	old := at.document()
+	if old.blob != "" {
+		if err := v.orphan(ctx, old.blob); err != nil {
 			return err
 		}
 	}
@@ -279,7 +280,7 @@ func (v *vault) put(w http.ResponseWriter, r *http.Request, p docPath) error {
 		return err
 	}
 	w.Header().Set("ETag", quote(version))
-	if at.node.id == 0 {
+	if old.id == 0 {
 		w.WriteHeader(http.StatusCreated)
 	}
 	return nil
