@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"iter"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -33,6 +35,8 @@ type fixture struct {
 	shift  atomic.Int64 // by which the Vaults' clock is ahead
 	bucket *watchedBucket
 	log    *syncBuffer
+	// statements counts those that Vaults have run.
+	statements atomic.Int64
 }
 
 // patience bounds every wait for something that should happen soon.
@@ -135,12 +139,35 @@ type shiftedState struct {
 	f *fixture
 }
 
+func (s shiftedState) SQL() durable.SQL           { return countedSQL{s.State.SQL(), s.f} }
 func (s shiftedState) by() time.Duration          { return time.Duration(s.f.shift.Load()) }
 func (s shiftedState) Now() time.Time             { return s.State.Now().Add(s.by()) }
 func (s shiftedState) SetAlarm(t time.Time) error { return s.State.SetAlarm(t.Add(-s.by())) }
 func (s shiftedState) Alarm() (t time.Time, ok bool) {
 	t, ok = s.State.Alarm()
 	return t.Add(s.by()), ok
+}
+
+type countedSQL struct {
+	durable.SQL
+	f *fixture
+}
+
+func (s countedSQL) Exec(ctx context.Context, query string, args ...any) (durable.Result, error) {
+	s.f.statements.Add(1)
+	return s.SQL.Exec(ctx, query, args...)
+}
+
+func (s countedSQL) Query(ctx context.Context, query string, args ...any) iter.Seq2[durable.Row, error] {
+	s.f.statements.Add(1)
+	return s.SQL.Query(ctx, query, args...)
+}
+
+// placesEnv has a base URL and nothing else.
+type placesEnv struct{ durable.Env }
+
+func (placesEnv) BaseURL() *url.URL {
+	return &url.URL{Scheme: "https", Host: "people.example", Path: "/rs"}
 }
 
 // watchedBucket counts calls, and fails those that a test wants to fail.

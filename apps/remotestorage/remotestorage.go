@@ -109,6 +109,8 @@ func (s *Settings) check() error {
 		return fmt.Errorf("max_document must be from 1 byte to 5 GiB")
 	case s.InlineLimit < 0 || s.InlineLimit > maxInline:
 		return fmt.Errorf("inline_limit must be from 0 to %d bytes", maxInline)
+	case s.Grace == 0:
+		return fmt.Errorf("grace must not be 0")
 	case s.SessionTTL == 0:
 		return fmt.Errorf("session_ttl must not be 0")
 	}
