@@ -20,7 +20,7 @@ replica of the fleet; one that a crash cut off is repeated once.`,
 // cronCommand completes a command whose argument is a schedule.
 func cronCommand(e *env, cmd *cobra.Command) *cobra.Command {
 	cmd.Args = arguments("NAME")
-	cmd.ValidArgsFunction = e.crons
+	cmd.ValidArgsFunction = e.crons()
 	return cmd
 }
 
@@ -34,26 +34,10 @@ func (e *env) onCron(f func(ctx context.Context, name string) error) func(*cobra
 	})
 }
 
-// crons completes the name of a schedule: those of the configuration, and those
-// in the store if it answers soon.
-func (e *env) crons(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	cfg, err := e.load(nil)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
-	defer cancel()
-	names := scheduleNames(e.schedules(cfg))
-	if s, err := host.OpenExisting(ctx, cfg); err == nil {
-		defer s.Close()
-		stored, _ := cron.Names(ctx, s.KV) // what can be had
-		names = append(names, stored...)
-	}
-	slices.Sort(names)
-	return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
+// crons completes the name of a schedule.
+func (e *env) crons() cobra.CompletionFunc {
+	return e.named(func(cfg *config.Config) []string { return scheduleNames(e.schedules(cfg)) },
+		func(ctx context.Context, s *host.Stores) ([]string, error) { return cron.Names(ctx, s.KV) })
 }
 
 // A schedule is one that a replica with this configuration would run.

@@ -44,7 +44,7 @@ Exits 3 when a replica is not registered; then none is asked.`,
   dwk drain --all-but 4f1c0a5be2d97733 --grace 30s
   dwk drain --all --cancel --yes`,
 		Args:              arguments("[REPLICA...]"),
-		ValidArgsFunction: e.completeReplicas,
+		ValidArgsFunction: e.replicas(),
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.all, "all", false, "all replicas")
@@ -56,7 +56,7 @@ Exits 3 when a replica is not registered; then none is asked.`,
 	f.BoolVar(&o.dryRun, "dry-run", false, "only say which ones")
 	f.DurationVar(&o.interval, "interval", 500*time.Millisecond, "time between two looks")
 	yesFlag(cmd, &o.yes)
-	must(cmd.RegisterFlagCompletionFunc("all-but", e.completeReplicas))
+	must(cmd.RegisterFlagCompletionFunc("all-but", e.replicas()))
 	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
 		o.ids = slices.Compact(slices.Sorted(slices.Values(args)))
 		if err := o.check(); err != nil {
@@ -186,18 +186,6 @@ func (o drainOptions) question(found map[string]fleet.Drainee) string {
 		}
 	}
 	return "Stop " + list + " (" + plural(others, "other replica") + " ready)"
-}
-
-// completeReplicas completes with the replicas that are registered.
-func (e *env) completeReplicas(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
-	defer cancel()
-	s, err := e.open(ctx)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	defer s.Close()
-	return replicaNames(ctx, s.KV, args), cobra.ShellCompDirectiveNoFileComp
 }
 
 // replicaNames are the replicas that are not among args, each with a word about it.

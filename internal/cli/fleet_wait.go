@@ -49,6 +49,7 @@ for like the rest. A replica that died counts until its entry has expired.`,
 	f.BoolVar(&o.none, "none", false, "until no replica is left")
 	f.Var(&o.limit, "for", "give up after this time (default never)")
 	f.DurationVar(&o.interval, "interval", time.Second, "time between two looks")
+	must(cmd.RegisterFlagCompletionFunc("version", e.versions()))
 	cmd.RunE = e.run(func(ctx context.Context, _ []string) error {
 		asked := f.Changed("ready") || f.Changed("version")
 		switch {

@@ -134,8 +134,9 @@ type objectFlags struct {
 
 func (o *objectFlags) register(e *env, cmd *cobra.Command) {
 	cmd.Args = arguments("CLASS", "[ID]")
-	cmd.ValidArgsFunction = e.classes(false)
+	cmd.ValidArgsFunction = e.objects()
 	cmd.Flags().StringVar(&o.name, "name", "", "the object with this `NAME`, instead of an ID")
+	must(cmd.RegisterFlagCompletionFunc("name", e.objectNames()))
 }
 
 func (o *objectFlags) read(cmd *cobra.Command, args []string) error {

@@ -30,6 +30,7 @@ when and for how long. Ages and times are by the primary's clock.`,
 	f.StringVar(&o.replica, "replica", "", "only leases of the replica with this `ID`")
 	f.Var(&o.olderThan, "older-than", "only leases that were taken longer ago")
 	must(cmd.RegisterFlagCompletionFunc("class", e.classes(true)))
+	must(cmd.RegisterFlagCompletionFunc("replica", e.replicas()))
 	cmd.RunE = e.run(func(ctx context.Context, _ []string) error { return runLeaseList(ctx, e, o) })
 	return cmd
 }

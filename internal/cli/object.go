@@ -41,12 +41,12 @@ func (o *objectArgs) register(e *env, cmd *cobra.Command, rest ...string) {
 		return arguments(append(names, rest...)...)(cmd, args)
 	}
 	if len(rest) > 0 && rest[0] == "FILE" {
-		classes := e.classes(false)
+		objects := e.objects()
 		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 1 || len(args) == 1 && cmd.Flags().Changed("name") {
 				return nil, cobra.ShellCompDirectiveDefault
 			}
-			return classes(cmd, args, begun)
+			return objects(cmd, args, begun)
 		}
 	}
 }

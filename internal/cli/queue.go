@@ -3,10 +3,10 @@ package cli
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/davidwkeith/dwk/internal/config"
 	"github.com/davidwkeith/dwk/internal/host"
 	"github.com/davidwkeith/dwk/internal/queue"
 )
@@ -21,7 +21,7 @@ are kept for dead_retention and can be sent back.`,
 // queueCommand completes a command whose first argument is a queue.
 func queueCommand(e *env, cmd *cobra.Command, args ...string) *cobra.Command {
 	cmd.Args = arguments(append([]string{"QUEUE"}, args...)...)
-	cmd.ValidArgsFunction = e.queues
+	cmd.ValidArgsFunction = e.queues()
 	return cmd
 }
 
@@ -35,29 +35,11 @@ func (e *env) onQueue(f func(ctx context.Context, name string, args []string) er
 	})
 }
 
-// queues completes the name of a queue: those of the configuration, and those
-// in the store if it answers soon.
-func (e *env) queues(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	cfg, err := e.load(nil)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
-	defer cancel()
-	names := configuredQueues(cfg.Queues)
-	if s, err := host.OpenExisting(ctx, cfg); err == nil {
-		defer s.Close()
-		stored, _ := queue.Names(ctx, s.KV) // what can be had
-		names = append(names, stored...)
-	}
-	slices.Sort(names)
-	return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
+// queues completes the name of a queue.
+func (e *env) queues() cobra.CompletionFunc {
+	return e.named(func(cfg *config.Config) []string { return configuredQueues(cfg.Queues) },
+		func(ctx context.Context, s *host.Stores) ([]string, error) { return queue.Names(ctx, s.KV) })
 }
-
-const completionTimeout = time.Second
 
 // known reports whether a queue is configured or has ever been used, so that a
 // wrong name is noticed.

@@ -82,5 +82,6 @@ not be reached, 130 interrupted.`,
 	// A command that only has commands below it is run to say so.
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
 	e.globals(root.PersistentFlags())
+	must(root.RegisterFlagCompletionFunc("output", fixed("table", "json")))
 	return root
 }

@@ -28,8 +28,8 @@ func (o Object) Bytes() int64 { return int64(o.PageSize) * int64(o.Pages) }
 
 // ListOptions choose objects of a class.
 type ListOptions struct {
-	// After is the id before the first one.
-	After string
+	// After is the id before the first one, and Prefix what all begin with.
+	After, Prefix string
 	// Deleted has the objects listed that were deleted, instead of those that
 	// exist.
 	Deleted bool
@@ -48,7 +48,7 @@ func (o *Ops) List(ctx context.Context, class string, opts ListOptions) iter.Seq
 		state = "IS NOT NULL"
 	}
 	query := `SELECT id, name, txid, page_size, pages, created_at, updated_at, deleted_at, ` + kv.Now + ` FROM obj_head
-	WHERE class = ? AND id > ? AND deleted_at ` + state + ` ORDER BY id LIMIT ?`
+	WHERE class = ?1 AND id > ?2 AND id >= ?4 AND id < ?4 || 'g' AND deleted_at ` + state + ` ORDER BY id LIMIT ?3`
 	return func(yield func(Object, error) bool) {
 		after, left := opts.After, opts.Limit
 		for {
@@ -56,7 +56,7 @@ func (o *Ops) List(ctx context.Context, class string, opts ListOptions) iter.Seq
 			if opts.Limit > 0 {
 				page = min(page, left)
 			}
-			res, err := o.Store.Decide(ctx, libsql.S(query, class, after, page))
+			res, err := o.Store.Decide(ctx, libsql.S(query, class, after, page, opts.Prefix))
 			if err != nil {
 				yield(Object{}, fmt.Errorf("list objects of class %s: %w", class, err))
 				return
