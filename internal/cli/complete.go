@@ -48,21 +48,6 @@ func (e *env) completion(find func(ctx context.Context, cfg *config.Config, s *h
 	}
 }
 
-// named completes one argument with the names that the configuration has, and
-// those in the stores.
-func (e *env) named(configured func(*config.Config) []string, stored func(context.Context, *host.Stores) ([]string, error)) cobra.CompletionFunc {
-	find := e.completion(func(ctx context.Context, cfg *config.Config, s *host.Stores, _ []string, _ string) []string {
-		names := configured(cfg)
-		if s != nil {
-			more, _ := stored(ctx, s) // what can be had
-			names = append(names, more...)
-		}
-		slices.Sort(names)
-		return slices.Compact(names)
-	})
-	return first(find)
-}
-
 // first completes the first argument only.
 func first(find cobra.CompletionFunc) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {

@@ -20,7 +20,7 @@ replica of the fleet; one that a crash cut off is repeated once.`,
 // cronCommand completes a command whose argument is a schedule.
 func cronCommand(e *env, cmd *cobra.Command) *cobra.Command {
 	cmd.Args = arguments("NAME")
-	cmd.ValidArgsFunction = e.crons()
+	cmd.ValidArgsFunction = cronKind(e).complete(e)
 	return cmd
 }
 
@@ -32,12 +32,6 @@ func (e *env) onCron(f func(ctx context.Context, name string) error) func(*cobra
 		}
 		return f(ctx, args[0])
 	})
-}
-
-// crons completes the name of a schedule.
-func (e *env) crons() cobra.CompletionFunc {
-	return e.named(func(cfg *config.Config) []string { return scheduleNames(e.schedules(cfg)) },
-		func(ctx context.Context, s *host.Stores) ([]string, error) { return cron.Names(ctx, s.KV) })
 }
 
 // A schedule is one that a replica with this configuration would run.
@@ -81,29 +75,13 @@ func scheduleNames(list []schedule) (names []string) {
 	return names
 }
 
+func cronKind(e *env) kind {
+	return kind{noun: "schedule", command: "cron", configured: func(cfg *config.Config) []string { return scheduleNames(e.schedules(cfg)) }, stored: cron.Names}
+}
+
 // lookCron opens the stores and looks at a schedule that is known.
 func (e *env) lookCron(ctx context.Context, name string) (*host.Stores, cronInfo, error) {
-	s, err := e.open(ctx)
-	if err != nil {
-		return nil, cronInfo{}, err
-	}
-	list := e.schedules(s.Config)
-	ok := slices.Contains(scheduleNames(list), name)
-	if !ok {
-		var stored []string
-		stored, err = cron.Names(ctx, s.KV)
-		ok = slices.Contains(stored, name)
-	}
-	if err == nil && !ok {
-		err = withHint(notFoundf("no schedule %q is configured, and nothing of one is in %s", name, s.DB), "see: dwk cron list")
-	}
-	var i cronInfo
-	if err == nil {
-		i, err = inspectCron(ctx, s, list, name)
-	}
-	if err != nil {
-		s.Close()
-		return nil, i, err
-	}
-	return s, i, nil
+	return lookAt(ctx, e, cronKind(e), name, func(ctx context.Context, s *host.Stores) (cronInfo, error) {
+		return inspectCron(ctx, s, e.schedules(s.Config), name)
+	})
 }

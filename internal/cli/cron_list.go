@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"time"
 
@@ -45,15 +44,13 @@ func runCronList(ctx context.Context, e *env) error {
 		return err
 	}
 	defer s.Close()
-	names, err := cron.Names(ctx, s.KV)
+	names, err := cronKind(e).names(ctx, s)
 	if err != nil {
 		return err
 	}
 	known := e.schedules(s.Config)
-	names = append(names, scheduleNames(known)...)
-	slices.Sort(names)
 	list := []cronInfo{}
-	for _, name := range slices.Compact(names) {
+	for _, name := range names {
 		i, err := inspectCron(ctx, s, known, name)
 		if err != nil {
 			return err

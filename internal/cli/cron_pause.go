@@ -2,19 +2,13 @@ package cli
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/davidwkeith/dwk/internal/cron"
-	"github.com/davidwkeith/dwk/internal/term"
+	"github.com/davidwkeith/dwk/internal/host"
 )
-
-// pausedCron is what pause and resume write.
-type pausedCron struct {
-	Schedule string `json:"schedule"`
-	Paused   bool   `json:"paused"`
-	Changed  bool   `json:"changed"`
-}
 
 func newCronPause(e *env) *cobra.Command {
 	var yes bool
@@ -44,7 +38,6 @@ func newCronResume(e *env) *cobra.Command {
 	return cmd
 }
 
-// runCronPause pauses or resumes a schedule.
 func runCronPause(ctx context.Context, e *env, name string, paused, yes bool) error {
 	call, cancel := e.bound(ctx)
 	defer cancel()
@@ -53,46 +46,15 @@ func runCronPause(ctx context.Context, e *env, name string, paused, yes bool) er
 		return err
 	}
 	defer s.Close()
-	if i.Paused == paused {
-		return showCronPaused(e.term, pausedCron{name, paused, false})
+	p := pausing{
+		cronKind(e), name, paused, fmt.Sprintf("Stop schedule %s?", name),
+		func(ctx context.Context, s *host.Stores) (bool, error) {
+			return true, cron.Pause(ctx, s.KV, name, e.user())
+		},
 	}
-	if paused {
-		err = e.confirm(ctx, yes, "Stop schedule %s?", name)
-	} else {
-		err = e.confirm(ctx, yes, "Go on with schedule %s, paused %s?", name, cronPaused(i))
+	if !paused {
+		p.question = fmt.Sprintf("Go on with schedule %s, paused %s?", name, cronPaused(i))
+		p.change = func(ctx context.Context, s *host.Stores) (bool, error) { return cron.Resume(ctx, s.KV, name) }
 	}
-	if err != nil {
-		return err
-	}
-	call, cancel = e.bound(ctx)
-	defer cancel()
-	changed := true
-	if paused {
-		err = cron.Pause(call, s.KV, name, e.user())
-	} else {
-		changed, err = cron.Resume(call, s.KV, name)
-	}
-	if err != nil {
-		return err
-	}
-	return showCronPaused(e.term, pausedCron{name, paused, changed})
-}
-
-func showCronPaused(t *term.Term, p pausedCron) error {
-	if t.JSON {
-		return t.WriteJSON(p)
-	}
-	tb := term.NewTable()
-	tb.Row("schedule", p.Schedule)
-	switch {
-	case p.Paused && p.Changed:
-		tb.Row("paused", "yes, from now on")
-	case p.Paused:
-		tb.Row("paused", "yes, it was before")
-	case p.Changed:
-		tb.Row("paused", "no more")
-	default:
-		tb.Row("paused", "no, it was not")
-	}
-	return t.Table(tb)
+	return p.run(ctx, e, s, i.Paused, yes)
 }

@@ -92,7 +92,7 @@ func TestCron(t *testing.T) {
 		if n := list[1]; n.Last == nil || n.Last.Replica != "0123456789abcdef" || n.Last.Outcome != cron.OK {
 			t.Errorf("%+v", n)
 		}
-		var p pausedCron
+		var p pausedJSON
 		f.json(&p, "cron", "pause", "nightly", "--yes")
 		list = nil
 		f.json(&list, "cron", "list")

@@ -150,3 +150,13 @@ func (o *optionalDuration) Set(s string) error {
 }
 
 func (o *optionalDuration) Type() string { return "duration" }
+
+// user is who runs the command, for what is kept about it.
+func (e *env) user() string {
+	for _, name := range []string{"USER", "LOGNAME"} {
+		if u := getenv(e.opts.Environ)(name); u != "" {
+			return term.Cut(u, 100)
+		}
+	}
+	return "an operator"
+}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +20,7 @@ are kept for dead_retention and can be sent back.`,
 // queueCommand completes a command whose first argument is a queue.
 func queueCommand(e *env, cmd *cobra.Command, args ...string) *cobra.Command {
 	cmd.Args = arguments(append([]string{"QUEUE"}, args...)...)
-	cmd.ValidArgsFunction = e.queues()
+	cmd.ValidArgsFunction = queueKind.complete(e)
 	return cmd
 }
 
@@ -35,39 +34,18 @@ func (e *env) onQueue(f func(ctx context.Context, name string, args []string) er
 	})
 }
 
-// queues completes the name of a queue.
-func (e *env) queues() cobra.CompletionFunc {
-	return e.named(func(cfg *config.Config) []string { return configuredQueues(cfg.Queues) },
-		func(ctx context.Context, s *host.Stores) ([]string, error) { return queue.Names(ctx, s.KV) })
+var queueKind = kind{noun: "queue", command: "queue", configured: configuredQueues, stored: queue.Names}
+
+func configuredQueues(cfg *config.Config) (names []string) {
+	for _, q := range cfg.Queues {
+		names = append(names, q.Name)
+	}
+	return names
 }
 
-// known reports whether a queue is configured or has ever been used, so that a
-// wrong name is noticed.
-func known(ctx context.Context, s *host.Stores, name string) (bool, error) {
-	if slices.Contains(configuredQueues(s.Config.Queues), name) {
-		return true, nil
-	}
-	names, err := queue.Names(ctx, s.KV)
-	return slices.Contains(names, name), err
-}
-
-// look opens the stores and counts the messages of a queue that is known.
-func (e *env) look(ctx context.Context, name string) (*host.Stores, queue.Info, error) {
-	s, err := e.open(ctx)
-	if err != nil {
-		return nil, queue.Info{}, err
-	}
-	ok, err := known(ctx, s, name)
-	if err == nil && !ok {
-		err = withHint(notFoundf("no queue %q is configured, and nothing of one is in %s", name, s.DB), "see: dwk queue list")
-	}
-	var i queue.Info
-	if err == nil {
-		i, err = queue.Inspect(ctx, s.KV, name)
-	}
-	if err != nil {
-		s.Close()
-		return nil, i, err
-	}
-	return s, i, nil
+// lookQueue opens the stores and counts the messages of a queue that is known.
+func (e *env) lookQueue(ctx context.Context, name string) (*host.Stores, queue.Info, error) {
+	return lookAt(ctx, e, queueKind, name, func(ctx context.Context, s *host.Stores) (queue.Info, error) {
+		return queue.Inspect(ctx, s.KV, name)
+	})
 }

@@ -2,12 +2,10 @@ package cli
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/davidwkeith/dwk/internal/config"
 	"github.com/davidwkeith/dwk/internal/queue"
 	"github.com/davidwkeith/dwk/internal/term"
 )
@@ -27,13 +25,6 @@ the oldest one has been due. Times are by the primary's clock.`,
 	return cmd
 }
 
-func configuredQueues(list []config.Queue) (names []string) {
-	for _, q := range list {
-		names = append(names, q.Name)
-	}
-	return names
-}
-
 func runQueueList(ctx context.Context, e *env) error {
 	ctx, cancel := e.bound(ctx)
 	defer cancel()
@@ -42,14 +33,12 @@ func runQueueList(ctx context.Context, e *env) error {
 		return err
 	}
 	defer s.Close()
-	names, err := queue.Names(ctx, s.KV)
+	names, err := queueKind.names(ctx, s)
 	if err != nil {
 		return err
 	}
-	names = append(names, configuredQueues(s.Config.Queues)...)
-	slices.Sort(names)
 	list := []queue.Info{}
-	for _, name := range slices.Compact(names) {
+	for _, name := range names {
 		i, err := queue.Inspect(ctx, s.KV, name)
 		if err != nil {
 			return err

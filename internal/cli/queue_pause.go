@@ -2,19 +2,13 @@ package cli
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/davidwkeith/dwk/internal/host"
 	"github.com/davidwkeith/dwk/internal/queue"
-	"github.com/davidwkeith/dwk/internal/term"
 )
-
-// pausedQueue is what pause and resume write.
-type pausedQueue struct {
-	Queue   string `json:"queue"`
-	Paused  bool   `json:"paused"`
-	Changed bool   `json:"changed"`
-}
 
 func newQueuePause(e *env) *cobra.Command {
 	var yes bool
@@ -26,30 +20,10 @@ being delivered is finished; sending goes on, and the messages wait.`,
 		Example: `  dwk queue pause default --yes`,
 	})
 	yesFlag(cmd, &yes)
-	cmd.RunE = e.onQueue(func(ctx context.Context, name string, _ []string) error { return runQueuePause(ctx, e, name, yes) })
+	cmd.RunE = e.onQueue(func(ctx context.Context, name string, _ []string) error {
+		return runQueuePause(ctx, e, name, true, yes)
+	})
 	return cmd
-}
-
-func runQueuePause(ctx context.Context, e *env, name string, yes bool) error {
-	call, cancel := e.bound(ctx)
-	defer cancel()
-	s, i, err := e.look(call, name)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	if i.Paused {
-		return showPaused(e.term, pausedQueue{name, true, false})
-	}
-	if err := e.confirm(ctx, yes, "Stop the deliveries of queue %s?", name); err != nil {
-		return err
-	}
-	call, cancel = e.bound(ctx)
-	defer cancel()
-	if err := queue.Pause(call, s.KV, name, e.user()); err != nil {
-		return err
-	}
-	return showPaused(e.term, pausedQueue{name, true, true})
 }
 
 func newQueueResume(e *env) *cobra.Command {
@@ -61,58 +35,29 @@ func newQueueResume(e *env) *cobra.Command {
 		Example: `  dwk queue resume default --yes`,
 	})
 	yesFlag(cmd, &yes)
-	cmd.RunE = e.onQueue(func(ctx context.Context, name string, _ []string) error { return runQueueResume(ctx, e, name, yes) })
+	cmd.RunE = e.onQueue(func(ctx context.Context, name string, _ []string) error {
+		return runQueuePause(ctx, e, name, false, yes)
+	})
 	return cmd
 }
 
-func runQueueResume(ctx context.Context, e *env, name string, yes bool) error {
+func runQueuePause(ctx context.Context, e *env, name string, paused, yes bool) error {
 	call, cancel := e.bound(ctx)
 	defer cancel()
-	s, i, err := e.look(call, name)
+	s, i, err := e.lookQueue(call, name)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	if !i.Paused {
-		return showPaused(e.term, pausedQueue{name, false, false})
+	p := pausing{
+		queueKind, name, paused, fmt.Sprintf("Stop the deliveries of queue %s?", name),
+		func(ctx context.Context, s *host.Stores) (bool, error) {
+			return true, queue.Pause(ctx, s.KV, name, e.user())
+		},
 	}
-	if err := e.confirm(ctx, yes, "Go on with the deliveries of queue %s, paused %s?", name, pausedText(i)); err != nil {
-		return err
+	if !paused {
+		p.question = fmt.Sprintf("Go on with the deliveries of queue %s, paused %s?", name, pausedText(i))
+		p.change = func(ctx context.Context, s *host.Stores) (bool, error) { return queue.Resume(ctx, s.KV, name) }
 	}
-	call, cancel = e.bound(ctx)
-	defer cancel()
-	was, err := queue.Resume(call, s.KV, name)
-	if err != nil {
-		return err
-	}
-	return showPaused(e.term, pausedQueue{name, false, was})
-}
-
-func showPaused(t *term.Term, p pausedQueue) error {
-	if t.JSON {
-		return t.WriteJSON(p)
-	}
-	tb := term.NewTable()
-	tb.Row("queue", p.Queue)
-	switch {
-	case p.Paused && p.Changed:
-		tb.Row("paused", "yes, from now on")
-	case p.Paused:
-		tb.Row("paused", "yes, it was before")
-	case p.Changed:
-		tb.Row("paused", "no more")
-	default:
-		tb.Row("paused", "no, it was not")
-	}
-	return t.Table(tb)
-}
-
-// user is who runs the command, for what is kept about it.
-func (e *env) user() string {
-	for _, name := range []string{"USER", "LOGNAME"} {
-		if u := getenv(e.opts.Environ)(name); u != "" {
-			return term.Cut(u, 100)
-		}
-	}
-	return "an operator"
+	return p.run(ctx, e, s, i.Paused, yes)
 }

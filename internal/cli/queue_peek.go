@@ -50,7 +50,7 @@ func runQueuePeek(ctx context.Context, e *env, o queuePeekOptions) error {
 	}
 	ctx, cancel := bound(ctx)
 	defer cancel()
-	s, _, err := e.look(ctx, o.queue)
+	s, _, err := e.lookQueue(ctx, o.queue)
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ removed is gone; dwk queue peek QUEUE --limit 0 -o json keeps a copy.`,
 func runQueuePurge(ctx context.Context, e *env, o queuePurgeOptions) error {
 	call, cancel := e.bound(ctx)
 	defer cancel()
-	s, i, err := e.look(call, o.queue)
+	s, i, err := e.lookQueue(call, o.queue)
 	if err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ stay dead. With --id it is one of them; exits 3 when there is none with that id.
 func runQueueRedrive(ctx context.Context, e *env, o queueRedriveOptions) error {
 	call, cancel := e.bound(ctx)
 	defer cancel()
-	s, i, err := e.look(call, o.queue)
+	s, i, err := e.lookQueue(call, o.queue)
 	if err != nil {
 		return err
 	}

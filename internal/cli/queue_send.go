@@ -60,7 +60,7 @@ func runQueueSend(ctx context.Context, e *env, o queueSendOptions) error {
 		return err
 	}
 	defer s.Close()
-	ok, err := known(call, s, o.queue)
+	ok, err := queueKind.knows(call, s, o.queue)
 	if err != nil {
 		return err
 	}

@@ -140,13 +140,13 @@ func TestQueuePause(t *testing.T) {
 	f := newFixture(t)
 	f.environ = append(f.environ, "USER=jo")
 	f.fails(exitUsage, "--yes", "queue", "pause", "default")
-	var p pausedQueue
+	var p pausedJSON
 	for _, want := range []struct {
 		verb string
-		is   pausedQueue
+		is   pausedJSON
 	}{
-		{"pause", pausedQueue{"default", true, true}}, {"pause", pausedQueue{"default", true, false}},
-		{"resume", pausedQueue{"default", false, true}}, {"resume", pausedQueue{"default", false, false}},
+		{"pause", pausedJSON{Queue: "default", Paused: true, Changed: true}}, {"pause", pausedJSON{Queue: "default", Paused: true, Changed: false}},
+		{"resume", pausedJSON{Queue: "default", Paused: false, Changed: true}}, {"resume", pausedJSON{Queue: "default", Paused: false, Changed: false}},
 	} {
 		f.json(&p, "queue", want.verb, "default", "--yes")
 		if p != want.is {
