@@ -80,12 +80,12 @@ func (p *pair) by(r *Replica, args ...string) (res Result) {
 // This build and the last release serve one store set together, whichever was
 // there first, with all that the lab does, and either goes on alone.
 func TestAdjacentReleases(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("DWK_TEST_LONG") == "" {
 		t.Skip("it builds the last release; set DWK_TEST_LONG=1")
 	}
 	version, program := release(t)
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		for _, oldFirst := range []bool{true, false} {
 			name := "this build first"
 			if oldFirst {
@@ -94,6 +94,7 @@ func TestAdjacentReleases(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				f := newQueueFleet(t, kind, "batch: 4, concurrency: 1, visibility: 3s")
+				f.Env = append(f.Env, "DWK_LEASE_TTL=10s")
 				f.setSchedule("@every 1s", 200*time.Millisecond)
 				p := &pair{f, t, program, map[*Replica]bool{}}
 				first := p.start(oldFirst)

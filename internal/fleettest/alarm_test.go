@@ -94,6 +94,7 @@ func names(prefix string, n int) []string {
 // Every alarm has one run, though all replicas poll, some of them with a clock
 // that is an hour wrong.
 func TestAlarmsOnAFleet(t *testing.T) {
+	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
 		f := New(t, kind)
 		fleet := []*Replica{f.Start("DWK_CLOCK_SHIFT=1h"), f.Start(), f.Start("DWK_CLOCK_SHIFT=-1h")}
@@ -128,6 +129,7 @@ func TestAlarmsOnAFleet(t *testing.T) {
 
 // Alarms that are due while no replica runs fire when one starts.
 func TestAlarmsOfAFleetThatWasDown(t *testing.T) {
+	t.Parallel()
 	f := New(t, File)
 	r := f.Start()
 	list := names("a", 10)
@@ -154,6 +156,7 @@ var alarmPoints = []string{
 // A replica dies at each point of an alarm; the alarm has one committed run on
 // another one, and is run again only where it had been begun.
 func TestKilledInAnAlarm(t *testing.T) {
+	t.Parallel()
 	for _, point := range alarmPoints {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
@@ -202,6 +205,7 @@ func TestKilledInAnAlarm(t *testing.T) {
 
 // Replicas die at random while alarms run.
 func TestKilledAtRandomWithAlarms(t *testing.T) {
+	t.Parallel()
 	f := New(t, File, "DWK_ALARMS_BACKOFF=100ms", "DWK_ALARMS_RETRIES=50")
 	steady := f.Start()
 	list := names("a", Long(300, 20))
@@ -223,6 +227,7 @@ func TestKilledAtRandomWithAlarms(t *testing.T) {
 // An alarm that kills every replica that runs it is given up, and the fleet
 // lives.
 func TestDeadlyAlarm(t *testing.T) {
+	t.Parallel()
 	f := New(t, File, "DWK_ALARMS_RETRIES=1")
 	r := f.Start()
 	r.setAlarm("bomb", 300*time.Millisecond)
@@ -247,6 +252,7 @@ func TestDeadlyAlarm(t *testing.T) {
 
 // Steady traffic keeps the lease; the alarm waits for the running event only.
 func TestAlarmUnderTraffic(t *testing.T) {
+	t.Parallel()
 	f := New(t, File)
 	r := f.Start()
 	r.setAlarm("busy", 500*time.Millisecond)
@@ -272,6 +278,7 @@ func TestAlarmUnderTraffic(t *testing.T) {
 
 // The store is away while alarms are due: nothing fires twice for it.
 func TestAlarmsWithoutTheStore(t *testing.T) {
+	t.Parallel()
 	f := New(t, Wire)
 	a, b := f.Start(), f.Start()
 	list := names("a", 10)
@@ -289,6 +296,7 @@ func TestAlarmsWithoutTheStore(t *testing.T) {
 // What an older host has left is served when it has a log, and reported when it
 // has none.
 func TestAlarmsOfAnOlderHost(t *testing.T) {
+	t.Parallel()
 	f := New(t, File)
 	r := f.Start()
 	r.setAlarm("old", time.Hour)
@@ -314,6 +322,7 @@ func TestAlarmsOfAnOlderHost(t *testing.T) {
 
 // Many alarms that are due at the same moment are run by one replica.
 func TestAlarmsDueAtOnce(t *testing.T) {
+	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
 		f := New(t, kind)
 		r := f.Start()

@@ -15,7 +15,7 @@ import (
 
 // parallel is how many tests run at a time unless a flag says so. They wait most
 // of the time.
-const parallel = "4"
+const parallel = "6"
 
 // Main builds the program, runs the tests of a package that uses fleets, and
 // exits.

@@ -22,13 +22,14 @@ var clocks = map[string][2]string{
 
 func eachClock(t *testing.T, test func(t *testing.T, clocks [2]string, wrong bool)) {
 	for name, c := range clocks {
-		t.Run(name, func(t *testing.T) { test(t, c, name == "wrong clocks") })
+		t.Run(name, func(t *testing.T) { t.Parallel(); test(t, c, name == "wrong clocks") })
 	}
 }
 
 // A write that was answered is seen by a read on the other replica that is sent
 // then, every time.
 func TestReadsSeeWritesOfTheOtherReplica(t *testing.T) {
+	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
 		eachClock(t, func(t *testing.T, clocks [2]string, wrong bool) {
 			f := New(t, kind)
@@ -65,6 +66,7 @@ func TestReadsSeeWritesOfTheOtherReplica(t *testing.T) {
 // Clients that count on one object over both replicas lose nothing and count
 // nothing twice, and each replica gets its turn.
 func TestConcurrentCounting(t *testing.T) {
+	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
 		eachClock(t, func(t *testing.T, clocks [2]string, _ bool) {
 			f := New(t, kind)
@@ -144,7 +146,6 @@ func checkCounting(t *testing.T, replicas [2]*Replica, answers []Answer) {
 func TestBusyReplicaYields(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		f := New(t, kind)
 		busy, other := f.Start(), f.Start()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -171,7 +172,6 @@ func TestBusyReplicaYields(t *testing.T) {
 func TestLeasesWithWrongClocks(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		f := New(t, kind)
 		fast := f.Start("DWK_CLOCK_SHIFT=1h", Tracked)
 		slow := f.Start("DWK_CLOCK_SHIFT=-1h", Tracked)

@@ -126,6 +126,7 @@ func eachCron(t *testing.T, test func(t *testing.T, kind Kind)) {
 // Each occurrence is run once, however often the replica that has won one dies,
 // or twice when two die in a row.
 func TestCronKilled(t *testing.T) {
+	t.Parallel()
 	eachCron(t, func(t *testing.T, kind Kind) {
 		f := New(t, kind)
 		const every = time.Second
@@ -225,6 +226,7 @@ func TestCronStopped(t *testing.T) {
 // When the whole fleet was down over three occurrences, the newest is run and
 // the others are listed as missed.
 func TestCronFleetDown(t *testing.T) {
+	t.Parallel()
 	eachCron(t, func(t *testing.T, kind Kind) {
 		f := New(t, kind)
 		f.setSchedule("@every 3s", 0)

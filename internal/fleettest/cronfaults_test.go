@@ -11,6 +11,7 @@ import (
 // that has won dies: each occurrence has one finished run, none overlaps
 // another, and the history shows those that were cut off.
 func TestCronWinnersKilled(t *testing.T) {
+	t.Parallel()
 	eachCron(t, func(t *testing.T, kind Kind) {
 		f := New(t, kind)
 		// Longer than it takes to notice a death and to repeat the run.
@@ -161,6 +162,7 @@ func TestCronWindowIsOver(t *testing.T) {
 // Replicas whose clocks are an hour wrong run what is due by the primary's, alone
 // and together.
 func TestCronWrongClocks(t *testing.T) {
+	t.Parallel()
 	eachCron(t, func(t *testing.T, kind Kind) {
 		f := New(t, kind)
 		f.setSchedule("@every 1s", 0)

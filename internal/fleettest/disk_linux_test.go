@@ -17,7 +17,6 @@ func TestDiskFull(t *testing.T) {
 		t.Skip("only root can mount a small file system")
 	}
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		small := t.TempDir()
 		if err := syscall.Mount("tmpfs", small, "tmpfs", 0, "size=6m"); err != nil {
 			t.Skipf("mount: %v", err)

@@ -71,7 +71,6 @@ func (f *Fleet) waitState(r *Replica, state string) {
 func TestDrainCommand(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		f, a, b := startPair(t, kind)
 		asleep := a.Sleep("n", 3*time.Second)
 		if r := f.Command("drain", a.ID, "nobody", "--yes"); r.Code != 3 || f.stateOf(a) != "ready" {
@@ -100,7 +99,6 @@ func TestDrainCommand(t *testing.T) {
 func TestDrainCancelled(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		f := New(t, kind)
 		a := f.Start()
 		f.drain(a, 0, "--grace", "10m")

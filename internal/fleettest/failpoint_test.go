@@ -19,6 +19,7 @@ var failpoints = []string{
 // and repeats nothing; the fleet goes on, and so does the object on the replica
 // that takes its place.
 func TestKilledAtEveryPoint(t *testing.T) {
+	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
 		f := New(t, kind)
 		survivor := f.Start()
@@ -73,7 +74,8 @@ func useUntilDeath(t *testing.T, l *Ledger, r *Replica) {
 		if a.Err != nil {
 			return
 		}
-		if a.Status != http.StatusOK {
+		// A machine that stalls may cost a lease.
+		if a.Status != http.StatusOK && !a.Refused() {
 			t.Errorf("%s: answered %v before its death", l.Name, a)
 		}
 	}

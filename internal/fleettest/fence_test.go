@@ -44,7 +44,6 @@ func wantNoSleeps(t *testing.T, r *Replica) {
 func TestStoppedForLongerThanTheLease(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		_, a, b := startPair(t, kind)
 		asleep := a.Sleep("n", TTL/2)
 		a.Stop()
@@ -119,7 +118,6 @@ func TestStoppedAroundTheCommit(t *testing.T) {
 func TestKilledInsideAnEvent(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		f, a, b := startPair(t, kind)
 		asleep := a.Sleep("n", time.Minute)
 		held := f.Leases()
@@ -144,7 +142,6 @@ func TestKilledInsideAnEvent(t *testing.T) {
 func TestReleasedByAnOperator(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		f, a, b := startPair(t, kind)
 		asleep := a.Sleep("n", TTL)
 		var wg sync.WaitGroup
@@ -187,7 +184,6 @@ func TestReleasedByAnOperator(t *testing.T) {
 func TestKeptLeaseIsNotTrusted(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		f := New(t, kind)
 		// Shorter than the time after which the lease would be renewed.
 		a, b := f.Start("DWK_FAILPOINTS=object.run.after=2*sleep:500ms"), f.Start()
@@ -223,7 +219,6 @@ func TestKeptLeaseIsNotTrusted(t *testing.T) {
 func TestCancelledByItsClient(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		f, a, b := startPair(t, kind)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

@@ -79,10 +79,10 @@ log: {format: json, level: debug}
 	return f
 }
 
-// Each runs a test on both kinds of stores.
+// Each runs a test on both kinds of stores, beside others.
 func Each(t *testing.T, test func(t *testing.T, kind Kind)) {
 	for _, kind := range []Kind{File, Wire} {
-		t.Run(string(kind), func(t *testing.T) { test(t, kind) })
+		t.Run(string(kind), func(t *testing.T) { t.Parallel(); test(t, kind) })
 	}
 }
 

@@ -43,7 +43,6 @@ func addLarge(r *Replica, note string) Answer {
 func TestTwoStoreSetsOnOneBucket(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		store := t.TempDir()
 		shared := "DWK_OBJECT_STORE_URL=file:" + store
 		f, other := New(t, kind, shared), New(t, kind)

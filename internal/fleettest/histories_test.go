@@ -116,7 +116,6 @@ func (s *stage) client(t *testing.T, seed uint64, stop <-chan struct{}) {
 func TestHistories(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		seed := *historySeed
 		if seed == 0 {
 			seed = rand.Uint64()

@@ -131,7 +131,6 @@ func sqlRequest(body string) string { return request("POST", "/lab/note/x/sql", 
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		f := New(t, kind)
 		r := f.Start()
 		if a := r.Post("counter/x/add", ""); a.Status != http.StatusOK {

@@ -42,6 +42,7 @@ func value(n int) Answer { return answered(200, fmt.Sprintf(`{"value":%d}`, n), 
 
 // The check passes what may happen and finds what must not.
 func TestCheckOfHistories(t *testing.T) {
+	t.Parallel()
 	add := func(id string) op { return op{kind: "add", id: id, n: 1} }
 	read, get := op{kind: "read"}, op{kind: "get"}
 	put := func(body string) op { return op{kind: "put", body: body} }

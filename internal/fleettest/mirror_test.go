@@ -22,7 +22,6 @@ func mirrors(t *testing.T, r *Replica) []string {
 func TestReplicasShareADirectory(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		f := New(t, kind)
 		l := NewLedger("shared")
 		a := f.Start()
@@ -93,7 +92,6 @@ func TestMirrorsAreDeleted(t *testing.T) {
 		{"the replica's directory", remove(func(r *Replica) []string { return []string{r.Dir()} })},
 	}
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		f := New(t, kind)
 		a, b, l := f.Start(), f.Start(), NewLedger("deleted")
 		for _, d := range damages {

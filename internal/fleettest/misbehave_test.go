@@ -44,7 +44,6 @@ const endless = `WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)
 func TestObjectMisbehaves(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		f := New(t, kind, "DWK_LEASE_TTL=30s")
 		impatient, patient := f.Start("DWK_EVENT_TIMEOUT=3s", "DWK_LEASE_ACQUIRE_TIMEOUT=2s"), f.Start()
 		for _, c := range []struct {

@@ -21,7 +21,6 @@ func wantLarge(t *testing.T, r *Replica, note string, n int) {
 func TestObjectStore(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		o := startObjectStore(t)
 		f := New(t, kind, o.Env()...)
 		a, b := f.Start(), f.Start()

@@ -12,7 +12,6 @@ import (
 func TestObjectCommandsAreKilled(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		f := New(t, kind, "DWK_OBJECTS_INLINE_LIMIT=64")
 		r := f.Start()
 		for _, c := range []struct {

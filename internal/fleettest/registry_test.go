@@ -39,7 +39,6 @@ func (f *Fleet) status() fleetStatus {
 func TestRegistry(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		f := New(t, kind, shortHeartbeats)
 		a, b := f.Start(), f.Start()
 		if r := f.Command("fleet", "wait", "--ready", "2", "--for", "1m"); r.Code != 0 {
@@ -117,7 +116,6 @@ func TestRegistryWhileStopping(t *testing.T) {
 func TestDrainRequest(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		f := New(t, kind)
 		a, b := f.Start(), f.Start()
 		if r := f.Command("kv", "set", `["dwk_drain","`+a.ID+`"]`, `{"requested_at":1,"by":"test","timeout_ms":20000}`, "--ttl", "1h", "--yes"); r.Code != 0 {
@@ -188,7 +186,6 @@ func TestIdleRoundTrips(t *testing.T) {
 func TestModeChangesUnderAReplica(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		f := New(t, kind, shortHeartbeats)
 		a := f.Start()
 		if r := f.Command("kv", "set", `["dwk_meta","mode"]`, `"migrating:test"`, "--yes"); r.Code != 0 {

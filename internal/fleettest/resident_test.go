@@ -23,7 +23,6 @@ func descriptors(r *Replica) int {
 func TestMoreObjectsThanFit(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		f := New(t, kind, "DWK_OBJECTS_RESIDENT=500", "DWK_LEASE_TTL=30s")
 		f.Descriptors = 1024
 		r := f.Start()

@@ -226,7 +226,9 @@ type front struct {
 // in another way, again and again until n requests were sent.
 func rolling(t *testing.T, kind Kind, n int, balancer func(*Fleet) front) {
 	f := newQueueFleet(t, kind, "batch: 10, concurrency: 2, visibility: 30s")
-	f.Env = append(f.Env, "DWK_DRAIN_GRACE=4s")
+	// Leases as they are by default: none that a stop leaves ends by itself, and no
+	// stall of the machine ends one.
+	f.Env = append(f.Env, "DWK_DRAIN_GRACE=4s", "DWK_LEASE_TTL=10s")
 	f.setSchedule("@every 1s", 200*time.Millisecond)
 	lb := balancer(f)
 	join := func() *Replica {
@@ -280,7 +282,6 @@ func rolling(t *testing.T, kind Kind, n int, balancer func(*Fleet) front) {
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		rolling(t, kind, Long(5000, 150), func(*Fleet) front {
 			b := NewBalancer(t)
 			return front{url: b.URL, env: func() []string { return nil }, add: b.Add, ready: b.Ready}
@@ -290,6 +291,7 @@ func TestRollingRestart(t *testing.T) {
 
 // The same behind haproxy, in long runs where it is installed.
 func TestRollingRestartBehindHaproxy(t *testing.T) {
+	t.Parallel()
 	path, err := exec.LookPath("haproxy")
 	if err != nil || Long(1, 0) == 0 {
 		t.Skip("a long run with haproxy installed has this")

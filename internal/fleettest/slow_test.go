@@ -17,7 +17,6 @@ const slowSize = 12 << 20
 func TestDrainWaitsForSlowClients(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		f, a, b := startPair(t, kind)
 		large, small := string(content(1, slowSize)), content(2, 64<<10)
 		for _, path := range []string{"note/large", "bucket/large"} {

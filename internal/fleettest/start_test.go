@@ -34,7 +34,6 @@ func wantRefusal(t *testing.T, r Result, words ...string) {
 func TestStartIsRefused(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		f := New(t, kind)
 		r := f.Start()
 		address := filepath.Join("data", "central", "coordination.sqlite")
@@ -97,7 +96,6 @@ func TestStartIsRefused(t *testing.T) {
 func TestExpiredIsGone(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		f := New(t, kind)
 		f.Start("DWK_FLEET_POLL_INTERVAL=1h", "DWK_FLEET_HEARTBEAT_TTL=4h") // it does not sweep
 		const ttl = time.Second
@@ -130,7 +128,6 @@ func TestExpiredIsGone(t *testing.T) {
 func TestProbeOfAWorkingFleet(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		f := New(t, kind)
 		r, l := f.Start(), NewLedger("busy")
 		before := f.entries()

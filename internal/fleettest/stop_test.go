@@ -14,7 +14,6 @@ import (
 func TestOrderlyStop(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		f, a, b := startPair(t, kind)
 		// One event runs, some wait behind it, some are of other objects.
 		asleep := a.Sleep("n", time.Second)
@@ -70,7 +69,6 @@ func wantNothingLeft(t *testing.T, r *Replica) {
 func TestSecondSignal(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		_, a, b := startPair(t, kind)
 		asleep := a.Sleep("n", 20*time.Second)
 		begun := time.Now()
@@ -98,7 +96,6 @@ func TestSecondSignal(t *testing.T) {
 func TestRollingReplacement(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		f := New(t, kind)
 		l := NewLedger("rolling")
 		for range 3 {
