@@ -192,6 +192,7 @@ func (x *failing) attempt(t *testing.T, f failure) (odd []string) {
 	heal()
 	grown := func(series string) bool { return after[series] > before[series] }
 	for i, a := range f.asks {
+		newCage().check(t, "the answer to "+string(a.do), answers[i].String())
 		got := answers[i].kind()
 		if !slices.Contains(a.answers, got) {
 			odd = append(odd, fmt.Sprintf("%s: answered %v, want %v", a.do, answers[i], a.answers))
@@ -243,6 +244,13 @@ func (x *failing) run(t *testing.T, table []failure) {
 	if res := x.f.Command("audit"); res.Code != 0 {
 		t.Errorf("audit: %+v", res)
 	}
+	c := newCage()
+	for _, r := range []*Replica{x.patient, x.hasty, x.other} {
+		if r != nil {
+			c.checkReplica(t, r)
+		}
+	}
+	c.checkCommands(t, x.f, tellers)
 }
 
 // An action is what a client may ask the lab for, in the document's words.

@@ -16,7 +16,7 @@ const (
 	labDB       = "sql:LAB_DB"
 	primary     = "coordination"
 	labSpace    = "lab"
-	serverToken = "a-token-of-the-server"
+	serverToken = canary + "-token"
 )
 
 // hooked begins a fault of the server's requests.
@@ -226,7 +226,7 @@ var wireFailures = []failure{
 		alert:   "`DwkStoreFailing`, then `DwkNoReadyReplica`.",
 		todo:    "Make a new token, put it into the configuration (`libsql.token`, `databases[].token`) and restart the replicas one after the other. They read tokens at their start.",
 		arm: func(x *failing) func() {
-			x.f.Server.Reconfigure(func(c *hrana.Config) { c.Token = "another" })
+			x.f.Server.Reconfigure(func(c *hrana.Config) { c.Token = "another-" + canary })
 			return func() { x.f.Server.Reconfigure(func(c *hrana.Config) { c.Token = serverToken }) }
 		},
 		asks: []ask{
@@ -268,8 +268,8 @@ var wireFailures = []failure{
 }
 
 // startWireFailing starts a fleet on a server whose SQL database is a namespace.
-func startWireFailing(t *testing.T) *failing {
-	f := New(t, File)
+func startWireFailing(t *testing.T, env ...string) *failing {
+	f := New(t, File, env...)
 	dir, small := smallDisk(t)
 	if !small {
 		dir = f.Dir

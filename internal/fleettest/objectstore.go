@@ -26,6 +26,7 @@ const (
 	ObjectDenied             // 403
 	NoBucket                 // 404, the bucket does not exist
 	Silent                   // no answer, and nothing is done
+	HaltDone                 // no answer, after it was done
 	OtherRange               // the answer is of fewer bytes than were asked for
 )
 
@@ -38,9 +39,13 @@ type ObjectStore struct {
 	handler http.Handler // without faults
 	mu      sync.Mutex
 	fault   func(*http.Request) ObjectFault
+	halted  func()
 }
 
 const objectBucket = "things"
+
+// Canary is in every secret that tests plant: where it turns up, a secret leaks.
+const Canary = "c4nary5ecret"
 
 // startObjectStore starts a server with one bucket.
 func startObjectStore(t testing.TB) *ObjectStore {
@@ -60,7 +65,7 @@ func startObjectStore(t testing.TB) *ObjectStore {
 func (o *ObjectStore) Env() []string {
 	return []string{
 		"DWK_OBJECT_STORE_URL=" + o.URL, "DWK_OBJECT_STORE_REGION=us-east-1", "DWK_OBJECT_STORE_PATH_STYLE=true",
-		"DWK_OBJECT_STORE_ACCESS_KEY=key", "DWK_OBJECT_STORE_SECRET_KEY=secret",
+		"DWK_OBJECT_STORE_ACCESS_KEY=" + Canary, "DWK_OBJECT_STORE_SECRET_KEY=" + Canary + "-secret",
 	}
 }
 
@@ -71,6 +76,13 @@ func (o *ObjectStore) SetFault(f func(*http.Request) ObjectFault) {
 	o.fault = f
 }
 
+// SetHalted has a function called when a request is Silent or a HaltDone.
+func (o *ObjectStore) SetHalted(f func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.halted = f
+}
+
 // Always chooses one fault for all requests.
 func Always(f ObjectFault) func(*http.Request) ObjectFault {
 	return func(*http.Request) ObjectFault { return f }
@@ -78,7 +90,7 @@ func Always(f ObjectFault) func(*http.Request) ObjectFault {
 
 func (o *ObjectStore) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	o.mu.Lock()
-	f := o.fault
+	f, halted := o.fault, o.halted
 	o.mu.Unlock()
 	fault := NoFault
 	if f != nil {
@@ -93,8 +105,14 @@ func (o *ObjectStore) serve(w http.ResponseWriter, r *http.Request, next http.Ha
 		objectError(w, http.StatusForbidden, "AccessDenied")
 	case NoBucket:
 		objectError(w, http.StatusNotFound, "NoSuchBucket")
-	case Silent:
+	case Silent, HaltDone:
+		if fault == HaltDone {
+			next.ServeHTTP(httptest.NewRecorder(), r)
+		}
 		io.Copy(io.Discard, r.Body) //nolint:errcheck // only then it is seen that the client has gone
+		if halted != nil {
+			halted()
+		}
 		<-r.Context().Done()
 		panic(http.ErrAbortHandler)
 	case OtherRange:

@@ -30,6 +30,18 @@ type Bucket struct {
 // Sweep removes what crashes have left.
 func (b *Bucket) Sweep(ctx context.Context) (removed int, err error) { return b.store.Sweep(ctx) }
 
+// endUploads returns what ends uploads of keys with a prefix below another one,
+// or nil where there are none.
+func (b *Bucket) endUploads(below string) func(ctx context.Context, prefix string) error {
+	u, ok := b.store.(interface {
+		EndUploads(ctx context.Context, prefix string) error
+	})
+	if !ok {
+		return nil
+	}
+	return func(ctx context.Context, prefix string) error { return u.EndUploads(ctx, below+prefix) }
+}
+
 // observe has a function called after each call, unless it is nil.
 func (b *Bucket) observe(f func(took time.Duration, err error)) {
 	if f != nil {
@@ -116,10 +128,12 @@ func (all *Buckets) Close() error {
 // Targets returns what is probed of them, in the order of the configuration.
 func (all *Buckets) Targets(cfg *config.Config) []probe.Bucket {
 	// The host's own keys are below dwk/.
-	out := []probe.Bucket{{Store: probe.ObjectStore, Bucket: bucket.Prefixed(all.Files, "dwk"), Address: cfg.ObjectStoreURLOrDefault()}}
+	out := []probe.Bucket{{
+		Store: probe.ObjectStore, Bucket: bucket.Prefixed(all.Files, "dwk"), Address: cfg.ObjectStoreURLOrDefault(), EndUploads: all.Files.endUploads("dwk/"),
+	}}
 	for _, c := range cfg.Buckets {
 		url, _ := cfg.BucketURL(c.Name)
-		out = append(out, probe.Bucket{Store: probe.BucketStore(c.Name), Bucket: all.ByName[c.Name], Address: url})
+		out = append(out, probe.Bucket{Store: probe.BucketStore(c.Name), Bucket: all.ByName[c.Name], Address: url, EndUploads: all.ByName[c.Name].endUploads("")})
 	}
 	return out
 }

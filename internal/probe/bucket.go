@@ -22,6 +22,9 @@ type Bucket struct {
 	Bucket durable.Bucket
 	// Address is where it is, without secrets.
 	Address string
+	// EndUploads, if not nil, ends uploads in parts of keys with a prefix, which
+	// a put that was interrupted may have left.
+	EndUploads func(ctx context.Context, prefix string) error
 }
 
 // What Options.Only calls all bucket bindings, and the object store, which
@@ -44,6 +47,7 @@ const multipartSize = 9 << 20
 type bucketProbe struct {
 	durable.Bucket
 	quick  bool
+	end    func(ctx context.Context, prefix string) error
 	prefix string // of all keys of this run
 	keys   []string
 }
@@ -204,6 +208,9 @@ func (b *bucketProbe) clean(g *group) {
 	defer cancel()
 	for _, key := range b.keys {
 		_ = b.Delete(ctx, b.prefix+key) // the error of the check says more
+	}
+	if b.end != nil && len(b.keys) > 0 && !b.quick {
+		_ = b.end(ctx, b.prefix)
 	}
 }
 

@@ -36,7 +36,7 @@ func newBucket(t *testing.T) (*dir.Bucket, func() []string) {
 func TestBuckets(t *testing.T) {
 	b, left := newBucket(t)
 	target, _ := newTarget(t, true)
-	target.Buckets = []Bucket{{ObjectStore, b, "file:x"}, {BucketStore("A"), b, "file:y"}}
+	target.Buckets = []Bucket{{Store: ObjectStore, Bucket: b, Address: "file:x"}, {Store: BucketStore("A"), Bucket: b, Address: "file:y"}}
 	for _, c := range []struct {
 		only []string
 		n    int
@@ -125,7 +125,7 @@ func TestWrongBuckets(t *testing.T) {
 	for _, check := range []string{"head", "get", "list", "if-absent"} {
 		b, left := newBucket(t)
 		target, _ := newTarget(t, true)
-		target.Buckets = []Bucket{{BucketStore("A"), &lyingBucket{Bucket: b, wrong: check}, "x"}}
+		target.Buckets = []Bucket{{Store: BucketStore("A"), Bucket: &lyingBucket{Bucket: b, wrong: check}, Address: "x"}}
 		results, err := Run(t.Context(), target, Options{Only: []string{Buckets}})
 		if err != nil {
 			t.Fatal(err)
@@ -162,7 +162,7 @@ func TestInterruptedBucket(t *testing.T) {
 				return durable.ErrUnavailable
 			}}
 			target, _ := newTarget(t, true)
-			target.Buckets = []Bucket{{BucketStore("A"), l, "x"}}
+			target.Buckets = []Bucket{{Store: BucketStore("A"), Bucket: l, Address: "x"}}
 			results, err := Run(ctx, target, Options{Only: []string{Buckets}, Quick: true})
 			cancel()
 			if files := left(); len(files) > 0 {

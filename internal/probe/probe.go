@@ -137,7 +137,7 @@ func (p *prober) bindings(ctx context.Context) (groups []*group) {
 	for _, b := range p.Buckets {
 		if p.wants(b.Store) {
 			c := &counted{Bucket: b.Bucket}
-			g := p.group(ctx, b.Store, (&bucketProbe{Bucket: c, quick: p.Quick}).check, bucketChecks...)
+			g := p.group(ctx, b.Store, (&bucketProbe{Bucket: c, quick: p.Quick, end: b.EndUploads}).check, bucketChecks...)
 			g.address, g.calls = b.Address, &c.calls
 			groups = append(groups, g)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -88,21 +89,34 @@ func (b *Bucket) abort(ctx context.Context, full, id string) (done bool) {
 // Sweep ends uploads that began a day ago and were not ended, as a crash leaves
 // them, and returns their number. Such parts take space and are not listed.
 func (b *Bucket) Sweep(ctx context.Context) (removed int, err error) {
-	res, err := b.core.ListMultipartUploads(ctx, b.name, b.prefix, "", "", "", 1000)
+	return b.endUploads(ctx, "", leftoverAge)
+}
+
+// EndUploads ends all uploads of keys that begin with the prefix, for those whose
+// keys nobody else has: the answer to the beginning of one may have been lost,
+// and its id with it.
+func (b *Bucket) EndUploads(ctx context.Context, prefix string) error {
+	_, err := b.endUploads(ctx, prefix, 0)
+	return err
+}
+
+func (b *Bucket) endUploads(ctx context.Context, prefix string, age time.Duration) (ended int, err error) {
+	res, err := b.core.ListMultipartUploads(ctx, b.name, b.prefix+prefix, "", "", "", 1000)
 	if minio.ToErrorResponse(err).Code == noSuch {
 		return 0, nil // how some stores say that there is none
 	}
 	if err != nil {
-		return 0, failure("sweep", b.prefix, err, false)
+		return 0, failure("list uploads of", prefix, err, false)
 	}
 	for _, u := range res.Uploads {
-		if clock.Now().Sub(u.Initiated) < leftoverAge {
+		// Not all stores look at the prefix.
+		if !strings.HasPrefix(u.Key, b.prefix+prefix) || age > 0 && clock.Now().Sub(u.Initiated) < age {
 			continue
 		}
 		if err := b.core.AbortMultipartUpload(ctx, b.name, u.Key, u.UploadID); err != nil {
-			return removed, failure("sweep", u.Key, err, false)
+			return ended, failure("end an upload of", u.Key, err, true)
 		}
-		removed++
+		ended++
 	}
-	return removed, nil
+	return ended, nil
 }
