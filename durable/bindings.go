@@ -52,7 +52,8 @@ type BatchResult struct {
 }
 
 // A Bucket stores bodies by key. It is read-after-write, and a body is never
-// seen with the facts of another one.
+// seen with the facts of another one. The configuration may make one read-only:
+// Put and Delete fail with [ErrReadOnly] then.
 //
 // A key is UTF-8 of at most 1,024 bytes: segments separated by single slashes,
 // none of them "." or "..", without NUL. Some stores cannot hold a key and
@@ -70,7 +71,8 @@ type Bucket interface {
 	Get(ctx context.Context, key string, opts GetOptions) (io.ReadCloser, ObjectInfo, error)
 	// Head returns what Get does without the body.
 	Head(ctx context.Context, key string) (ObjectInfo, error)
-	// Delete removes the key; it is no error when there is none.
+	// Delete removes the key; it is no error when there is none. With
+	// [ErrUnknownOutcome] it may have been removed.
 	Delete(ctx context.Context, key string) error
 	// List returns a page of the keys, in the order of their bytes.
 	List(ctx context.Context, opts ListOptions) (Listing, error)

@@ -37,6 +37,8 @@ var (
 	ErrInvalid = errors.New("invalid argument")
 	// ErrPrecondition: a conditional put found the key taken.
 	ErrPrecondition = errors.New("precondition failed")
+	// ErrReadOnly: the configuration allows no changes of the bucket.
+	ErrReadOnly = errors.New("the bucket is read-only")
 )
 
 // A ContendedError says that an event did not get its turn in time. Nothing

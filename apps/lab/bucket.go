@@ -222,6 +222,8 @@ func (f *files) fail(w http.ResponseWriter, r *http.Request, err error) {
 		writeError(w, http.StatusPreconditionFailed, "the key exists")
 	case errors.Is(err, durable.ErrInvalid):
 		writeError(w, http.StatusBadRequest, err.Error())
+	case errors.Is(err, durable.ErrReadOnly):
+		writeError(w, http.StatusForbidden, "the bucket is read-only")
 	case errors.Is(err, durable.ErrTooLarge):
 		writeError(w, http.StatusRequestEntityTooLarge, err.Error())
 	case errors.Is(err, durable.ErrUnknownOutcome):

@@ -72,3 +72,27 @@ type breaking struct {
 func (b breaking) Get(context.Context, string, durable.GetOptions) (io.ReadCloser, durable.ObjectInfo, error) {
 	return io.NopCloser(iotest.ErrReader(b.err)), durable.ObjectInfo{}, nil
 }
+
+func TestReadOnly(t *testing.T) {
+	inner := open(t)
+	if _, err := inner.Put(t.Context(), "k", strings.NewReader("x"), durable.PutOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	b := bucket.ReadOnly(inner)
+	for key, want := range map[string]error{"k": durable.ErrReadOnly, "n": durable.ErrReadOnly, "../k": durable.ErrInvalid} {
+		if _, err := b.Put(t.Context(), key, strings.NewReader("y"), durable.PutOptions{}); !errors.Is(err, want) {
+			t.Errorf("put %s: %v", key, err)
+		}
+		if err := b.Delete(t.Context(), key); !errors.Is(err, want) {
+			t.Errorf("delete %s: %v", key, err)
+		}
+	}
+	body, info, err := b.Get(t.Context(), "k", durable.GetOptions{})
+	if err != nil || info.Size != 1 {
+		t.Fatalf("%+v, %v", info, err)
+	}
+	body.Close()
+	if page, err := b.List(t.Context(), durable.ListOptions{}); err != nil || len(page.Objects) != 1 {
+		t.Errorf("%+v, %v", page, err)
+	}
+}

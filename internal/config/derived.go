@@ -91,6 +91,12 @@ func (c *Config) BucketURL(name string) (url string, ok bool) {
 	}
 }
 
+// BucketReadOnly reports whether a bucket binding is one of that name that takes
+// no changes.
+func (c *Config) BucketReadOnly(name string) bool {
+	return slices.ContainsFunc(c.Buckets, func(b Bucket) bool { return b.Name == name && b.ReadOnly })
+}
+
 // NamedSecret returns a secret for applications: one of the list, else a file of
 // secrets_dir. ok is false when there is neither.
 func (c *Config) NamedSecret(name string) (s Secret, ok bool, err error) {

@@ -23,8 +23,9 @@ type Database struct {
 
 // Bucket is a bucket binding.
 type Bucket struct {
-	Name string `key:"name" help:"Name of the binding."`
-	URL  string `key:"url" help:"As object_store.url, whose keys it uses. Empty: a prefix of object_store."`
+	Name     string `key:"name" help:"Name of the binding."`
+	URL      string `key:"url" help:"As object_store.url, whose keys it uses. Empty: a prefix of object_store."`
+	ReadOnly bool   `key:"read_only" default:"false" help:"Refuse puts and deletes. Keys need no right to write then."`
 }
 
 // Cache is a cache of each replica.

@@ -30,7 +30,7 @@ What clients see:
 | 200 | it was done |
 | 503 | nothing of it was done; ` + "`Retry-After`" + ` says when to repeat it, and any replica will do |
 | 504 | ` + "`Dwk-Outcome: unknown`" + `: it was sent to the store, and it could not be found out whether it was done. It is done as a whole or not at all. Repeat it only if that does no harm, or look first |
-| cut off | the connection breaks: what has come is never taken for a whole body |
+| cut off | the connection breaks: what has come is never taken for a whole body. A client that is still sending a large body when it is refused may see this instead of 503 |
 
 An object's events are 504 only when the primary stays away until their deadline: else
 the replica finds out. Batches on SQL databases and changes of buckets are not part of

@@ -69,7 +69,7 @@ var s3Failures = []failure{
 		asks: []ask{
 			{putSmall, []answer{refused}, []string{trips(labFiles, "refused")}, nothing},
 			{putNew, []answer{refused}, nil, nothing},
-			{putLarge, []answer{refused}, nil, nothing},
+			{putLarge, []answer{refused, broken}, nil, nothing},
 			{getBody, []answer{refused}, nil, reads},
 			{listKeys, []answer{refused}, nil, reads},
 			{deleteKey, []answer{refused}, nil, nothing},
@@ -89,7 +89,7 @@ var s3Failures = []failure{
 			return NoFault
 		}),
 		asks: []ask{
-			{putLarge, []answer{refused}, []string{trips(labFiles, "refused")}, nothing},
+			{putLarge, []answer{refused, broken}, []string{trips(labFiles, "refused")}, nothing},
 			{putSmall, []answer{okay}, nil, all},
 		},
 	},
@@ -118,7 +118,7 @@ var s3Failures = []failure{
 		asks: []ask{
 			{putSmall, []answer{unknown}, []string{trips(labFiles, "unknown")}, nothing},
 			{putNew, []answer{unknown}, nil, nothing},
-			{putLarge, []answer{refused}, nil, nothing},
+			{putLarge, []answer{refused, broken}, nil, nothing},
 			{getBody, []answer{refused}, nil, reads},
 			{listKeys, []answer{refused}, nil, reads},
 			{deleteKey, []answer{unknown}, nil, nothing},
@@ -139,7 +139,7 @@ var s3Failures = []failure{
 		asks: []ask{
 			{putSmall, []answer{unknown}, []string{trips(labFiles, "unknown")}, all},
 			{putNew, []answer{unknown}, nil, all},
-			{putLarge, []answer{refused}, nil, nothing},
+			{putLarge, []answer{refused, broken}, nil, nothing},
 			{getBody, []answer{refused}, nil, reads},
 			{listKeys, []answer{refused}, nil, reads},
 			{deleteKey, []answer{unknown}, nil, all},
@@ -206,7 +206,7 @@ var s3Failures = []failure{
 		asks: []ask{
 			{putSmall, []answer{refused}, []string{trips(labFiles, "refused")}, nothing},
 			{putNew, []answer{refused}, nil, nothing},
-			{putLarge, []answer{refused}, nil, nothing},
+			{putLarge, []answer{refused, broken}, nil, nothing},
 			{getBody, []answer{refused}, nil, reads},
 			{listKeys, []answer{refused}, nil, reads},
 			{deleteKey, []answer{refused}, nil, nothing},
@@ -223,7 +223,7 @@ var s3Failures = []failure{
 		asks: []ask{
 			{putSmall, []answer{refused}, []string{trips(labFiles, "refused")}, nothing},
 			{putNew, []answer{refused}, nil, nothing},
-			{putLarge, []answer{refused}, nil, nothing},
+			{putLarge, []answer{refused, broken}, nil, nothing},
 			{getBody, []answer{refused}, nil, reads},
 			{listKeys, []answer{refused}, nil, reads},
 			{deleteKey, []answer{refused}, nil, nothing},

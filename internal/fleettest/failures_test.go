@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -58,7 +59,7 @@ func (a Answer) kind() answer {
 		return refused
 	case a.Unknown():
 		return unknown
-	case errors.Is(a.Err, io.EOF), errors.Is(a.Err, io.ErrUnexpectedEOF):
+	case errors.Is(a.Err, io.EOF), errors.Is(a.Err, io.ErrUnexpectedEOF), errors.Is(a.Err, syscall.ECONNRESET), errors.Is(a.Err, syscall.EPIPE):
 		return broken
 	}
 	return answer(a.String())
@@ -226,7 +227,7 @@ func (x *failing) checkStored(t *testing.T, r *Replica, a ask, name string, got 
 		t.Errorf("%s, answered %s: %s", a.do, got, is)
 	case got == okay && is != all, got == refused && is != nothing:
 		t.Errorf("%s was answered %s, and there is %s", a.do, got, is)
-	case got == unknown && slices.Contains(a.answers, unknown) && a.stored != either && is != a.stored:
+	case (got == unknown || got == broken) && slices.Contains(a.answers, got) && a.stored != either && is != a.stored:
 		t.Errorf("%s was answered %s, and there is %s, want %s", a.do, got, is, a.stored)
 	}
 }

@@ -21,14 +21,20 @@ import (
 // A Bucket is an opened bucket of the configuration, which must be closed.
 type Bucket struct {
 	durable.Bucket
-	store interface {
+	readOnly bool
+	store    interface {
 		Sweep(ctx context.Context) (removed int, err error)
 		io.Closer
 	}
 }
 
 // Sweep removes what crashes have left.
-func (b *Bucket) Sweep(ctx context.Context) (removed int, err error) { return b.store.Sweep(ctx) }
+func (b *Bucket) Sweep(ctx context.Context) (removed int, err error) {
+	if b.readOnly {
+		return 0, nil
+	}
+	return b.store.Sweep(ctx)
+}
 
 // endUploads returns what ends uploads of keys with a prefix below another one,
 // or nil where there are none.
@@ -60,7 +66,7 @@ func openBucket(cfg *config.Config, url string) (*Bucket, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &Bucket{b, b}, nil
+		return &Bucket{Bucket: b, store: b}, nil
 	}
 	c := cfg.ObjectStore
 	b, err := s3.Open(s3.Config{
@@ -74,7 +80,7 @@ func openBucket(cfg *config.Config, url string) (*Bucket, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Bucket{bucket.Retry(b), b}, nil
+	return &Bucket{Bucket: bucket.Retry(b), store: b}, nil
 }
 
 // OpenBucket opens a bucket binding of a configuration, without touching the
@@ -87,6 +93,9 @@ func OpenBucket(cfg *config.Config, name string) (*Bucket, error) {
 	b, err := openBucket(cfg, url)
 	if err != nil {
 		return nil, fmt.Errorf("bucket %s: %w", name, err)
+	}
+	if b.readOnly = cfg.BucketReadOnly(name); b.readOnly {
+		b.Bucket = bucket.ReadOnly(b.Bucket)
 	}
 	return b, nil
 }
@@ -133,7 +142,9 @@ func (all *Buckets) Targets(cfg *config.Config) []probe.Bucket {
 	}}
 	for _, c := range cfg.Buckets {
 		url, _ := cfg.BucketURL(c.Name)
-		out = append(out, probe.Bucket{Store: probe.BucketStore(c.Name), Bucket: all.ByName[c.Name], Address: url, EndUploads: all.ByName[c.Name].endUploads("")})
+		out = append(out, probe.Bucket{
+			Store: probe.BucketStore(c.Name), Bucket: all.ByName[c.Name], Address: url, EndUploads: all.ByName[c.Name].endUploads(""), ReadOnly: c.ReadOnly,
+		})
 	}
 	return out
 }

@@ -30,7 +30,8 @@ func (r *replica) observeCalls(store string) func(took time.Duration, err error)
 		_, database := errors.AsType[*libsql.Error](err)
 		outcome := metrics.Failed
 		switch {
-		case err == nil, errors.Is(err, durable.ErrNotFound), errors.Is(err, durable.ErrPrecondition), errors.Is(err, durable.ErrInvalid):
+		case err == nil, errors.Is(err, durable.ErrNotFound), errors.Is(err, durable.ErrPrecondition), errors.Is(err, durable.ErrInvalid),
+			errors.Is(err, durable.ErrReadOnly):
 			outcome = metrics.OK
 		case database:
 			outcome = libsql.OutcomeOf(err).String()

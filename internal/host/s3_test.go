@@ -2,7 +2,10 @@ package host
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/davidwkeith/dwk/durable"
 	"github.com/davidwkeith/dwk/internal/bucket/s3"
+	"github.com/davidwkeith/dwk/internal/config"
 	"github.com/davidwkeith/dwk/internal/mode"
 )
 
@@ -89,5 +93,53 @@ func TestBucketCheck(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		b.Close()
+	}
+}
+
+// A read-only bucket needs no right to write, neither at the start nor later.
+func TestReadOnlyBucket(t *testing.T) {
+	backend := s3mem.New()
+	if err := errors.Join(backend.CreateBucket("things"), backend.CreateBucket("shared")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := backend.PutObject("shared", "k", map[string]string{"Last-Modified": "Mon, 2 Jan 2006 15:04:05 GMT"}, strings.NewReader("there"), 5, nil); err != nil {
+		t.Fatal(err)
+	}
+	h := gofakes3.New(backend, gofakes3.WithLogger(gofakes3.DiscardLog())).Server()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/shared") && r.Method != http.MethodGet && r.Method != http.MethodHead {
+			t.Errorf("%s %s", r.Method, r.URL)
+			http.Error(w, "", http.StatusForbidden)
+			return
+		}
+		h.ServeHTTP(w, r)
+	}))
+	defer s.Close()
+	cfg := testConfig(t, map[string]any{
+		"object_store.url": s.URL + "/things/fleet", "object_store.region": "us-east-1", "object_store.path_style": "true",
+		"object_store.access_key": "a", "object_store.secret_key": "s",
+	})
+	cfg.Buckets = []config.Bucket{{Name: "SHARED", URL: s.URL + "/shared", ReadOnly: true}}
+	cfg.Mounts = append(cfg.Mounts, config.Mount{Path: "/reader", App: "reader"})
+	reader := durable.App{Name: "reader", Requires: durable.Requirements{Buckets: []string{"SHARED"}}, New: func(e durable.Env) (http.Handler, error) {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			b := e.Bucket("SHARED")
+			_, put := b.Put(r.Context(), "new", strings.NewReader("x"), durable.PutOptions{})
+			body, _, err := b.Get(r.Context(), "k", durable.GetOptions{})
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			defer body.Close()
+			text, err := io.ReadAll(body)
+			fmt.Fprint(w, string(text), errors.Is(put, durable.ErrReadOnly), errors.Is(b.Delete(r.Context(), "k"), durable.ErrReadOnly), err)
+		}), nil
+	}}
+	public, _, stop := serve(t, cfg, reader)
+	if code, body := get(t, public+"/reader/"); code != http.StatusOK || body != "theretrue true <nil>" {
+		t.Errorf("%d %s", code, body)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
 	}
 }

@@ -25,6 +25,8 @@ type Bucket struct {
 	// EndUploads, if not nil, ends uploads in parts of keys with a prefix, which
 	// a put that was interrupted may have left.
 	EndUploads func(ctx context.Context, prefix string) error
+	// ReadOnly leaves out what changes the bucket.
+	ReadOnly bool
 }
 
 // What Options.Only calls all bucket bindings, and the object store, which
@@ -50,6 +52,40 @@ type bucketProbe struct {
 	end    func(ctx context.Context, prefix string) error
 	prefix string // of all keys of this run
 	keys   []string
+}
+
+// checkReads makes those checks of a bucket that change nothing.
+func (b *bucketProbe) checkReads(g *group) error {
+	for _, name := range bucketChecks {
+		if name != "head" && name != "list" {
+			g.skipped(name, "the bucket is read-only")
+		}
+	}
+	key := "dwk-probe/" + uuid.NewString()
+	var head error
+	if err := g.step("head", func(ctx context.Context) error {
+		if _, head = b.Head(ctx, key); errors.Is(head, durable.ErrNotFound) {
+			return nil
+		}
+		return head
+	}, func() error {
+		if head == nil {
+			return wrong("there is a key that nobody has put")
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	var page durable.Listing
+	return g.step("list", func(ctx context.Context) (err error) {
+		page, err = b.List(ctx, durable.ListOptions{Prefix: key})
+		return err
+	}, func() error {
+		if len(page.Objects) > 0 {
+			return wrong("a key is listed that nobody has put")
+		}
+		return nil
+	})
 }
 
 // check makes the checks of a bucket under keys that no other one has.

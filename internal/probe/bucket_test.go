@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/davidwkeith/dwk/durable"
+	"github.com/davidwkeith/dwk/internal/bucket"
 	"github.com/davidwkeith/dwk/internal/bucket/dir"
 )
 
@@ -180,5 +181,35 @@ func TestInterruptedBucket(t *testing.T) {
 				t.Errorf("at %d: %v", at, err)
 			}
 		}
+	}
+}
+
+// A read-only bucket is only read.
+func TestReadOnlyBucket(t *testing.T) {
+	b, left := newBucket(t)
+	target, _ := newTarget(t, true)
+	for wrong, failed := range map[string]string{"": "", "head": "head"} {
+		l := &lyingBucket{Bucket: b, wrong: wrong, at: func(int) error {
+			if wrong == "head" {
+				return durable.ErrUnavailable
+			}
+			return nil
+		}}
+		target.Buckets = []Bucket{{Store: BucketStore("A"), Bucket: bucket.ReadOnly(l), Address: "x", ReadOnly: true}}
+		results, err := Run(t.Context(), target, Options{Only: []string{Buckets}, Repeat: 2})
+		if err != nil || len(results) != len(bucketChecks) {
+			t.Fatalf("%d results, %v", len(results), err)
+		}
+		for _, r := range results {
+			if ok := failed == "" && (r.Check == "head" || r.Check == "list"); r.OK != ok || (r.Err != nil) != (r.Check == failed) {
+				t.Errorf("%+v", r)
+			}
+		}
+		if err := Summarize(results); (err == nil) != (failed == "") {
+			t.Error(err)
+		}
+	}
+	if files := left(); len(files) > 0 {
+		t.Errorf("left %q", files)
 	}
 }

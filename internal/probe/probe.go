@@ -137,7 +137,12 @@ func (p *prober) bindings(ctx context.Context) (groups []*group) {
 	for _, b := range p.Buckets {
 		if p.wants(b.Store) {
 			c := &counted{Bucket: b.Bucket}
-			g := p.group(ctx, b.Store, (&bucketProbe{Bucket: c, quick: p.Quick, end: b.EndUploads}).check, bucketChecks...)
+			bp := &bucketProbe{Bucket: c, quick: p.Quick, end: b.EndUploads}
+			check := bp.check
+			if b.ReadOnly {
+				check = bp.checkReads
+			}
+			g := p.group(ctx, b.Store, check, bucketChecks...)
 			g.address, g.calls = b.Address, &c.calls
 			groups = append(groups, g)
 		}
