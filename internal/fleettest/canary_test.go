@@ -39,7 +39,7 @@ func newCage(more ...string) cage {
 }
 
 // check fails the test when a text shows what must not be seen.
-func (c cage) check(t *testing.T, where, text string) {
+func (c cage) check(t testing.TB, where, text string) {
 	t.Helper()
 	for _, secret := range c {
 		if i := strings.Index(text, secret); i >= 0 {
@@ -48,12 +48,18 @@ func (c cage) check(t *testing.T, where, text string) {
 	}
 }
 
-// checkProcess looks at what other users see of a process.
-func (c cage) checkProcess(t *testing.T, name string, pid int) {
+// checkCommandLine looks at what other users see of a process.
+func (c cage) checkCommandLine(t testing.TB, name string, pid int) {
 	t.Helper()
-	if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil {
+	if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil { // where there is such a thing
 		c.check(t, "the command line of "+name, string(text))
 	}
+}
+
+// checkProcess looks at a process that has no children.
+func (c cage) checkProcess(t *testing.T, name string, pid int) {
+	t.Helper()
+	c.checkCommandLine(t, name, pid)
 	children, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	if err != nil {
 		t.Error(err)

@@ -79,6 +79,20 @@ func (f *Fleet) startDev() *devFleet {
 		d.Public, d.vars = a.URL, filepath.Join(f.Dir, a.Environment)
 		return true
 	})
+	var c cage
+	for _, v := range d.environ() {
+		if name, value, _ := strings.Cut(v, "="); strings.HasSuffix(name, "_TOKEN") || strings.HasSuffix(name, "_ACCESS_KEY") {
+			c = append(c, value)
+		}
+	}
+	if len(c) < 3 {
+		t.Errorf("secrets %q", c)
+	}
+	c.check(t, "the log of dwk dev", d.Log())
+	c.checkCommandLine(t, "dwk dev", d.cmd.Process.Pid)
+	for _, r := range d.replicas {
+		c.checkCommandLine(t, r.Name, r.PID)
+	}
 	return d
 }
 

@@ -144,3 +144,17 @@ func TestParseAddress(t *testing.T) {
 		}
 	}
 }
+
+// A COMMIT that failed, behind which there is no transaction to roll back, is
+// undone for sure when there was no room for it.
+func TestFailedCommit(t *testing.T) {
+	for code, want := range map[string]Outcome{"SQLITE_FULL": Failed, "SQLITE_IOERR": Unknown, "SQLITE_UNKNOWN": Unknown, "TRANSACTION_TIMEOUT": Unknown} {
+		const ok = `{"cols":[],"rows":[],"affected_row_count":0}`
+		answer := `{"results":[{"type":"ok","response":{"type":"batch","result":{"step_results":[` + ok + `,` + ok + `,null,null],"step_errors":[null,null,{"message":"m","code":"` +
+			code + `"},{"message":"cannot rollback - no transaction is active","code":"SQLITE_UNKNOWN"}]}}}]}`
+		_, err := decodeBatch([]byte(answer), Write, 1)
+		if e, ok := errors.AsType[*Error](err); !ok || e.Outcome != want || e.Statement != -1 {
+			t.Errorf("%s: %v, %+v", code, err, e)
+		}
+	}
+}
