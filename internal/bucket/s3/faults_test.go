@@ -10,6 +10,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -132,10 +133,18 @@ func TestLostAnswers(t *testing.T) {
 // fails leaves nothing behind. One that must be new is one request.
 func TestParts(t *testing.T) {
 	var busy atomic.Bool
-	var requests atomic.Value
-	requests.Store("")
+	var mu sync.Mutex
+	var methods string
+	requests := func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		defer func() { methods = "" }()
+		return methods
+	}
 	view, b := faultyBucket(t, func(w http.ResponseWriter, r *http.Request) (bool, bool) {
-		requests.Store(requests.Load().(string) + r.Method + " ")
+		mu.Lock()
+		methods += r.Method + " "
+		mu.Unlock()
 		if r.URL.Query().Get("partNumber") == "2" && busy.Swap(false) {
 			slowDown(w)
 			return true, false
@@ -146,8 +155,8 @@ func TestParts(t *testing.T) {
 	text := bytes.Repeat([]byte("0123456789abcdef"), 1<<20) // 16 MiB
 	busy.Store(true)
 	info, err := view.Put(t.Context(), "large", bytes.NewReader(text), durable.PutOptions{ContentType: "text/x", Metadata: map[string]string{"a": "ü"}})
-	if err != nil || info.Size != int64(len(text)) || requests.Load() != "POST PUT PUT PUT PUT PUT POST " {
-		t.Fatalf("%+v, %v, requests %s", info, err, requests.Load())
+	if sent := requests(); err != nil || info.Size != int64(len(text)) || sent != "POST PUT PUT PUT PUT PUT POST " {
+		t.Fatalf("%+v, %v, requests %s", info, err, sent)
 	}
 	body, got, err := view.Get(t.Context(), "large", durable.GetOptions{Offset: 5<<20 - 1, Length: 3})
 	if err != nil || got.Size != info.Size || got.ContentType != "text/x" || got.Metadata["a"] != "ü" {
@@ -174,9 +183,10 @@ func TestParts(t *testing.T) {
 	if _, err := view.Head(t.Context(), "broken"); !errors.Is(err, durable.ErrNotFound) {
 		t.Error(err)
 	}
-	requests.Store("")
-	if info, err := view.Put(t.Context(), "new", bytes.NewReader(text), durable.PutOptions{IfAbsent: true}); err != nil || info.Size != int64(len(text)) || requests.Load() != "HEAD PUT " {
-		t.Errorf("%+v, %v, requests %s", info, err, requests.Load())
+	requests()
+	info, err = view.Put(t.Context(), "new", bytes.NewReader(text), durable.PutOptions{IfAbsent: true})
+	if sent := requests(); err != nil || info.Size != int64(len(text)) || sent != "HEAD PUT " {
+		t.Errorf("%+v, %v, requests %s", info, err, sent)
 	}
 	if _, err := view.Put(t.Context(), "new", bytes.NewReader(text), durable.PutOptions{IfAbsent: true}); !errors.Is(err, durable.ErrPrecondition) {
 		t.Error(err)

@@ -3,6 +3,7 @@ package s3
 import (
 	"context"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/davidwkeith/dwk/internal/clock"
@@ -17,26 +18,43 @@ func dialer(timeout time.Duration) func(ctx context.Context, network, addr strin
 		if err != nil {
 			return nil, err
 		}
-		return &idleConn{c, timeout}, nil
+		return &idleConn{Conn: c, timeout: timeout, began: clock.Now()}, nil
 	}
 }
 
 type idleConn struct {
 	net.Conn
-	timeout time.Duration
+	timeout     time.Duration
+	began       time.Time
+	read, write atomic.Int64 // when the deadlines were set last, since began; 0 never
+}
+
+// late reports whether a deadline is to be set again. Not each time: that costs
+// more than reading a few bytes.
+func (c *idleConn) late(set *atomic.Int64) bool {
+	now := int64(clock.Since(c.began)) + 1
+	if was := set.Load(); was > 0 && now-was < int64(c.timeout)/16 {
+		return false
+	}
+	set.Store(now)
+	return true
 }
 
 func (c *idleConn) Read(p []byte) (int, error) {
-	if err := c.SetReadDeadline(clock.Deadline(c.timeout)); err != nil {
-		return 0, err
+	if c.late(&c.read) {
+		if err := c.SetReadDeadline(clock.Deadline(c.timeout)); err != nil {
+			return 0, err
+		}
 	}
 	return c.Conn.Read(p)
 }
 
 func (c *idleConn) Write(p []byte) (int, error) {
 	// While a request is written nothing need come back.
-	if err := c.SetDeadline(clock.Deadline(c.timeout)); err != nil {
-		return 0, err
+	if c.late(&c.write) {
+		if err := c.SetDeadline(clock.Deadline(c.timeout)); err != nil {
+			return 0, err
+		}
 	}
 	return c.Conn.Write(p)
 }

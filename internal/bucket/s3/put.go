@@ -11,17 +11,20 @@ import (
 	"os"
 	"sync"
 
-	"github.com/minio/minio-go/v7"
-
 	"github.com/davidwkeith/dwk/durable"
 	"github.com/davidwkeith/dwk/internal/bucket"
 )
 
 const (
-	// partSize is what a put holds of its body, in bytes. A body has at most
+	// partSize is what is sent at once of a body, in bytes. A body has at most
 	// maxParts of them, some 80 GB.
 	partSize = 8 << 20
 	maxParts = 10_000
+	// maxAhead is how many parts of a body are in memory, one that is read and
+	// others that are sent. maxSpare is how many there are besides the first of
+	// each body, of all bodies together.
+	maxAhead = 4
+	maxSpare = 9
 	// maxSingle bounds a body that is sent by one request.
 	maxSingle = 5 << 30
 )
@@ -141,63 +144,3 @@ func (b *Bucket) spooled(ctx context.Context, key string, body io.Reader, opts d
 	etag, err = b.single(ctx, key, file, size, hash.Sum(nil), opts)
 	return size, etag, err
 }
-
-// parts sends a body in parts, which become visible together.
-func (b *Bucket) parts(ctx context.Context, key string, body io.Reader, opts durable.PutOptions) (size int64, etag string, err error) {
-	full := b.prefix + key
-	var id string
-	if err := bucket.Repeat(ctx, unavailable, func() (err error) {
-		if id, err = b.core.NewMultipartUpload(ctx, b.name, full, putOptions(opts)); err != nil {
-			return failure("put", key, err, false)
-		}
-		return nil
-	}); err != nil {
-		return 0, "", err
-	}
-	done := false
-	defer func() {
-		if !done {
-			b.abandon(ctx, full, id)
-		}
-	}()
-	var list []minio.CompletePart
-	buf := make([]byte, b.partSize)
-	for end := false; !end; {
-		n, err := io.ReadFull(body, buf)
-		end = errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
-		if err != nil && !end {
-			return 0, "", fmt.Errorf("put %q: %w", key, err)
-		}
-		if n == 0 {
-			break
-		}
-		if len(list) == maxParts {
-			return 0, "", fmt.Errorf("put %q: %w: over %d bytes", key, durable.ErrTooLarge, maxParts*int64(b.partSize))
-		}
-		part, err := b.part(ctx, key, id, len(list)+1, buf[:n])
-		if err != nil {
-			return 0, "", err
-		}
-		list, size = append(list, part), size+int64(n)
-	}
-	etag, err = b.complete(ctx, key, id, list, size)
-	done = err == nil
-	return size, etag, err
-}
-
-func (b *Bucket) part(ctx context.Context, key, id string, n int, body []byte) (part minio.CompletePart, err error) {
-	sum := sha256.Sum256(body)
-	err = bucket.Repeat(ctx, unavailable, func() error {
-		l := lend(bytes.NewReader(body), int64(len(body)))
-		defer l.end()
-		p, err := b.core.PutObjectPart(ctx, b.name, b.prefix+key, id, n, l, int64(len(body)), minio.PutObjectPartOptions{Sha256Hex: hex.EncodeToString(sum[:]), DisableContentSha256: true})
-		if err != nil {
-			return failure("put", key, err, false) // nothing is visible yet
-		}
-		part = minio.CompletePart{PartNumber: n, ETag: p.ETag}
-		return nil
-	})
-	return part, err
-}
-
-func unavailable(err error) bool { return errors.Is(err, durable.ErrUnavailable) }

@@ -70,6 +70,8 @@ type Bucket struct {
 	tempDir   string
 	timeout   time.Duration
 	partSize  int
+	spare     chan struct{}  // a token for each part that may be in memory besides the first of a body
+	pool      sync.Pool      // of buffers for parts
 	running   sync.WaitGroup // calls that outlive their callers
 	closing   chan struct{}  // closed by Close
 	close     sync.Once
@@ -102,10 +104,14 @@ func Open(cfg Config) (*Bucket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("object store %s: %w", endpoint, err)
 	}
-	return &Bucket{
+	b := &Bucket{
 		core: core, transport: transport, name: name, prefix: prefix, addr: cfg.URL, tempDir: cfg.TempDir, timeout: cfg.Timeout, partSize: partSize,
-		closing: make(chan struct{}),
-	}, nil
+		closing: make(chan struct{}), spare: make(chan struct{}, maxSpare),
+	}
+	for range maxSpare {
+		b.spare <- struct{}{}
+	}
+	return b, nil
 }
 
 // String returns the URL.
@@ -158,6 +164,8 @@ func newTransport(cfg Config) (*http.Transport, error) {
 		// One request a connection: a standstill is that of its own.
 		Protocols:             new(http.Protocols),
 		MaxIdleConnsPerHost:   64,
+		ReadBufferSize:        64 << 10, // bodies are large, and calls of the system dear
+		WriteBufferSize:       64 << 10,
 		IdleConnTimeout:       min(cfg.Timeout, time.Minute),
 		TLSHandshakeTimeout:   cfg.Timeout,
 		ResponseHeaderTimeout: cfg.Timeout,
