@@ -23,7 +23,7 @@ type fleetStatus struct {
 	Replicas []struct {
 		ID, State, Version, Host, Public string
 		PID                              int
-		Objects                          int
+		Objects, Sockets                 int
 		HeartbeatAgeMs                   int64 `json:"heartbeat_age_ms"`
 	}
 }
