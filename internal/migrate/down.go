@@ -216,7 +216,7 @@ func (d *Down) Move(ctx context.Context) (r *Result, err error) {
 		}
 		err = errors.Join(err, d.end(r))
 	}()
-	if err := fleet.BeginMove(ctx, d.cfg.Store, moveID(d.planID)); err != nil {
+	if err := repeat(ctx, func() error { return fleet.BeginMove(ctx, d.cfg.Store, moveID(d.planID)) }); err != nil {
 		return r, err
 	}
 	failpoint.Hit("migrate.marked")
@@ -245,7 +245,7 @@ func (d *Down) Move(ctx context.Context) (r *Result, err error) {
 		return r, err
 	}
 	failpoint.Hit("migrate.ended")
-	if err := fleet.EndMove(ctx, d.cfg.Store, moveID(d.planID)); err != nil {
+	if err := repeat(ctx, func() error { return fleet.EndMove(ctx, d.cfg.Store, moveID(d.planID)) }); err != nil {
 		return r, err
 	}
 	failpoint.Hit("migrate.unmarked")

@@ -5,9 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -147,10 +149,34 @@ func (j journal) set(ctx context.Context, entries map[string]any) error {
 	for item, value := range entries {
 		j.add(p, item, value)
 	}
-	if _, err := j.store.Commit(ctx, p); err != nil {
+	if err := repeat(ctx, func() error { _, err := j.store.Commit(ctx, p); return err }); err != nil {
 		return fmt.Errorf("write the journal: %w", err)
 	}
 	return nil
+}
+
+// Something whose answer is lost is tried again after a pause, which grows.
+const firstRepeat, lastRepeat = 10 * time.Millisecond, 3 * time.Second
+
+// repeat tries what may be done twice again when its answer is lost.
+func repeat(ctx context.Context, f func() error) error {
+	for wait := firstRepeat; ; wait *= 4 {
+		err := f()
+		if !lost(err) || wait >= lastRepeat {
+			return err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// lost reports whether the answer to a batch is what failed.
+func lost(err error) bool {
+	e, ok := errors.AsType[*libsql.Error](err)
+	return ok && e.Outcome == libsql.Unknown
 }
 
 // get reads the entries of items, those that there are.

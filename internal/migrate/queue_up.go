@@ -258,7 +258,7 @@ func (m *mover) sendPage(ctx context.Context, rows []int64, msgs map[int64]queue
 		case err == nil && v.OK:
 			return added, nil
 		case err == nil: // an earlier attempt has arrived
-		case libsql.OutcomeOf(err) == libsql.Unknown && ctx.Err() == nil: // the markers tell
+		case lost(err) && ctx.Err() == nil: // the markers tell
 		default:
 			return nil, fmt.Errorf("import messages: %w", err)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/davidwkeith/dwk/internal/bucket/dir"
 	"github.com/davidwkeith/dwk/internal/bucket/s3"
 	"github.com/davidwkeith/dwk/internal/kv"
+	"github.com/davidwkeith/dwk/internal/libsql"
 	"github.com/davidwkeith/dwk/internal/libsql/libsqltest"
 	"github.com/davidwkeith/dwk/internal/migrate"
 	"github.com/davidwkeith/dwk/internal/migrate/migratetest"
@@ -29,6 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // A rig is a new store set.
 type rig struct {
 	migrate.Target
+	db   *libsql.DB
 	t    testing.TB
 	base string // of new directories
 }
@@ -42,7 +44,7 @@ func newRig(t testing.TB, wire bool, databases, buckets []string) *rig {
 		place = libsqltest.Wire
 	}
 	db := place(t).Open(t)
-	r := &rig{t: t, base: t.TempDir(), Target: migrate.Target{Store: kv.New(db), Primary: db.String(), Databases: map[string]migrate.Database{}, Buckets: map[string]durable.Bucket{}}}
+	r := &rig{t: t, db: db, base: t.TempDir(), Target: migrate.Target{Store: kv.New(db), Primary: db.String(), Databases: map[string]migrate.Database{}, Buckets: map[string]durable.Bucket{}}}
 	if err := r.Store.Init(t.Context(), objlog.Schema...); err != nil {
 		t.Fatal(err)
 	}

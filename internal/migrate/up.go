@@ -207,7 +207,7 @@ func (u *Up) Move(ctx context.Context) (r *Result, err error) {
 	if err := checkLock(u.cfg.Dir); err != nil {
 		return r, err
 	}
-	if err := fleet.BeginMove(ctx, u.cfg.Store, moveID(u.planID)); err != nil {
+	if err := repeat(ctx, func() error { return fleet.BeginMove(ctx, u.cfg.Store, moveID(u.planID)) }); err != nil {
 		return r, err
 	}
 	failpoint.Hit("migrate.marked")
@@ -235,7 +235,7 @@ func (u *Up) Move(ctx context.Context) (r *Result, err error) {
 		return r, err
 	}
 	failpoint.Hit("migrate.ended")
-	if err := fleet.EndMove(ctx, u.cfg.Store, moveID(u.planID)); err != nil {
+	if err := repeat(ctx, func() error { return fleet.EndMove(ctx, u.cfg.Store, moveID(u.planID)) }); err != nil {
 		return r, err
 	}
 	r.Complete = true
