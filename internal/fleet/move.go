@@ -34,7 +34,10 @@ func BeginMove(ctx context.Context, s *kv.Store, id string) error {
 	}
 	noReplica(p)
 	lo := tuple.MustEncode(lease.Prefix)
-	p.Require(`NOT EXISTS (SELECT 1 FROM kv WHERE k >= ? AND k < ? AND `+kv.Live+`)`, lo, tuple.RangeEnd(lo))
+	// Commands leave leases when they are killed; who works on an object waits for
+	// them.
+	p.Require(`NOT EXISTS (SELECT 1 FROM kv WHERE k >= ? AND k < ? AND `+kv.Live+` AND NOT (json_valid(v) AND coalesce(json_extract(v, '$.event'), '') = ?))`,
+		lo, tuple.RangeEnd(lo), lease.EventOperator)
 	v, err := s.Commit(ctx, p)
 	switch {
 	case err != nil:

@@ -7,8 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/davidwkeith/dwk/durable"
 	"github.com/davidwkeith/dwk/internal/alarm"
 	"github.com/davidwkeith/dwk/internal/failpoint"
+	"github.com/davidwkeith/dwk/internal/libsql"
 	"github.com/davidwkeith/dwk/internal/object/objlog"
 )
 
@@ -49,7 +51,7 @@ func (m *mover) run(ctx context.Context, produce func(ctx context.Context, emit 
 				if ctx.Err() != nil {
 					continue
 				}
-				l, e, err := move(ctx, t)
+				l, e, err := m.try(ctx, t, move)
 				results <- moved{t.f, l, e, err}
 			}
 		})
@@ -82,6 +84,51 @@ func (m *mover) run(ctx context.Context, produce func(ctx context.Context, emit 
 		err = cause
 	}
 	return errors.Join(err, recordErr)
+}
+
+// Something that failed because a store was out of reach for a moment is tried
+// again.
+const (
+	tries     = 3
+	firstWait = 200 * time.Millisecond
+)
+
+// try moves a task, again when it is likely to help.
+func (m *mover) try(ctx context.Context, t task, move func(context.Context, task) (Line, entry, error)) (Line, entry, error) {
+	for n := 1; ; n++ {
+		l, e, err := move(ctx, t)
+		if n == tries || !momentary(err) {
+			return l, e, err
+		}
+		select {
+		case <-time.After(firstWait << n):
+		case <-ctx.Done():
+			return l, e, err
+		}
+		// It may have been done.
+		entries, jerr := m.journal.get(ctx, []string{t.f.item})
+		if jerr != nil {
+			return l, e, err
+		}
+		t.e = entries[t.f.item]
+		if t.f.kind == Objects {
+			known, herr := heads(ctx, m.cfg.Store, []found{t.f})
+			if herr != nil {
+				return l, e, err
+			}
+			t.head = known[t.f.item]
+		}
+	}
+}
+
+// momentary reports whether an error is about a store that was out of reach or
+// busy.
+func momentary(err error) bool {
+	if errors.Is(err, durable.ErrUnavailable) {
+		return true
+	}
+	kind, ok := libsql.KindOf(err)
+	return ok && (kind == libsql.KindUnreachable || kind == libsql.KindBusy || kind == libsql.KindTimeout)
 }
 
 func verifiedAs(state string) Verify {
