@@ -24,6 +24,7 @@ var compared = []string{
 
 // TestDifferences: whatever differs is found and named, and nothing else.
 func TestDifferences(t *testing.T) {
+	t.Parallel()
 	for sql, want := range map[string][]string{
 		`PRAGMA user_version = 5`:                                               {"setting user_version: 0, 5"},
 		`PRAGMA application_id = -1`:                                            {"setting application_id: 0, -1"},
@@ -104,6 +105,7 @@ func TestCounts(t *testing.T) {
 // TestEncodings: a database in UTF-16 is copied as one in UTF-8, where a table
 // without rowids has another order.
 func TestEncodings(t *testing.T) {
+	t.Parallel()
 	sql := []string{`PRAGMA encoding = 'UTF-16le'`, `CREATE TABLE w(k PRIMARY KEY, v) WITHOUT ROWID`,
 		`INSERT INTO w VALUES ('aā', 'Ā'), ('ba', '😀'), (char(0xffff), 1), ('😀', 2), ('ab', CAST(x'00d8' AS TEXT))`, `CREATE TABLE t(a)`, `INSERT INTO t SELECT k FROM w`,
 		numbers + `INSERT INTO w SELECT char(i * 50), i FROM n WHERE i * 50 NOT BETWEEN 0xd800 AND 0xdfff`}

@@ -78,6 +78,7 @@ func equal(t *testing.T, a, b Side, opts Options) Diff {
 
 // TestEverything copies what is hard to copy, in batches of several sizes.
 func TestEverything(t *testing.T) {
+	t.Parallel()
 	file := create(t, everything...)
 	for name, place := range places {
 		for _, size := range []int{0, 3000} {

@@ -145,6 +145,7 @@ func TestEveryCall(t *testing.T) {
 // TestFaultsOnTheWay has a fault now and then that the copy gets over by
 // itself, on the way there and back.
 func TestFaultsOnTheWay(t *testing.T) {
+	t.Parallel()
 	file := create(t, small...)
 	opts := Options{Journal: "j", BatchBytes: 2000}
 	for _, how := range []fault{refuses, lost, swallowed} {
@@ -174,6 +175,7 @@ func TestFaultsOnTheWay(t *testing.T) {
 
 // TestEveryStream ends the way back at each call, in the middle of the rows.
 func TestEveryStream(t *testing.T) {
+	t.Parallel()
 	file := create(t, small...)
 	opts := Options{Journal: "j", BatchBytes: 2000}
 	p := libsqltest.Wire(t)

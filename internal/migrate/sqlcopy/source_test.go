@@ -21,6 +21,7 @@ import (
 // TestSourceUnchanged: in whatever state a file is, its latest rows are read and
 // nothing in its folder changes.
 func TestSourceUnchanged(t *testing.T) {
+	t.Parallel()
 	const rows = numbers + `INSERT INTO t SELECT i FROM n`
 	for name, make := range map[string]func(t *testing.T, path string){
 		"journal mode": func(t *testing.T, path string) { change(t, path, `CREATE TABLE t(a)`, rows) },
@@ -208,6 +209,7 @@ func TestSourceOfAnotherTime(t *testing.T) {
 
 // TestConflict: what a target has is not touched.
 func TestConflict(t *testing.T) {
+	t.Parallel()
 	file := create(t, `CREATE TABLE t(a)`, `INSERT INTO t VALUES (1)`)
 	other := create(t, `CREATE TABLE u(a)`)
 	for name, place := range places {
@@ -260,6 +262,7 @@ func (l *late) Batch(ctx context.Context, mode libsql.Mode, stmts ...libsql.Stat
 // TestTwoCopies: of two copies at a time one is ended by the other, before
 // anything counts twice.
 func TestTwoCopies(t *testing.T) {
+	t.Parallel()
 	file := create(t, small...)
 	dst := libsqltest.File(t).Open(t)
 	opts := Options{Journal: "j", BatchBytes: 2000}
