@@ -77,7 +77,8 @@ func (f *file) write(ctx context.Context, mode Mode, stmts []Statement) ([]Resul
 		}
 		f.writer = c
 	}
-	if err := f.writer.enforce(mode != Load); err != nil {
+	if err := f.writer.prepare(mode); err != nil {
+		f.dropBroken()
 		return nil, fromSQLite(ctx, Refused, -1, err)
 	}
 	f.turn.begin(ctx)
@@ -88,11 +89,16 @@ func (f *file) write(ctx context.Context, mode Mode, stmts []Statement) ([]Resul
 	}
 	defer f.turn.end()
 	results, err := f.writer.write(ctx, stmts)
+	f.dropBroken()
+	return results, err
+}
+
+// dropBroken closes a writer that cannot be used any more.
+func (f *file) dropBroken() {
 	if f.writer.broken {
 		f.writer.Close()
 		f.writer = nil
 	}
-	return results, err
 }
 
 func (f *file) read(ctx context.Context, stmts []Statement) ([]Result, error) {

@@ -45,21 +45,25 @@ func openConn(path string, readOnly bool) (*fileConn, error) {
 	return c, nil
 }
 
-// enforce sets whether foreign keys are enforced, which inside a transaction
-// could not be changed. A change makes SQLite compile all statements anew.
-func (c *fileConn) enforce(on bool) error {
-	if on != c.loads {
+// prepare sets the connection up for a mode, which inside a transaction could
+// not be done. A change makes SQLite compile all statements anew.
+func (c *fileConn) prepare(mode Mode) error {
+	loads := mode == Load
+	if loads == c.loads {
 		return nil
 	}
-	sql := "PRAGMA foreign_keys=1"
-	if !on {
-		sql = "PRAGMA foreign_keys=0"
+	settings := []string{"PRAGMA foreign_keys=1", "PRAGMA synchronous=FULL"}
+	if loads {
+		settings = []string{"PRAGMA foreign_keys=0", "PRAGMA synchronous=NORMAL"}
 	}
-	err := c.exec(sql)
-	if err == nil {
-		c.loads = !on
+	for _, sql := range settings {
+		if err := c.exec(sql); err != nil {
+			c.broken = true
+			return err
+		}
 	}
-	return err
+	c.loads = loads
+	return nil
 }
 
 // begin takes the write lock; waited says that another process had it.

@@ -42,8 +42,9 @@ const (
 	Read Mode = iota
 	// Write takes the write lock first: BEGIN IMMEDIATE.
 	Write
-	// Load is Write without enforcement of foreign keys, for rows that were
-	// already together elsewhere.
+	// Load is Write for a copy of what exists elsewhere: foreign keys are not
+	// enforced, and in a file a batch may be lost with the machine, together with
+	// those behind it, until a later Write has returned.
 	Load
 )
 

@@ -138,6 +138,7 @@ func run(ctx context.Context, src reader, dst Target, opts Options) (sum Summary
 	} else if id, ok := res[0].Rows[0][0].(int64); ok {
 		c.sameID = id == s.applicationID
 	}
+	c.items = len(l.items)
 	return sum, c.copy(ctx, &l, put)
 }
 
@@ -147,6 +148,7 @@ type copier struct {
 	opts    Options
 	journal journal
 	left    []Left
+	items   int
 	sameID  bool // application_id is what it shall be
 }
 
@@ -248,8 +250,12 @@ func (c *copier) apply(ctx context.Context, b batch) error {
 		}
 	}
 	stmts[0] = next.move()
+	mode := libsql.Load
+	if next.item == c.items {
+		mode = libsql.Write // with it all before is safe
+	}
 	for try := 1; ; try++ {
-		_, err := c.dst.Batch(ctx, libsql.Load, stmts...)
+		_, err := c.dst.Batch(ctx, mode, stmts...)
 		if err != nil && refused(err) && what[len(what)-1] != nil && what[len(what)-1].setting == "application_id" {
 			c.left = append(c.left, Left{"application_id", "the server does not take it"})
 			stmts, what = stmts[:1], what[:1]

@@ -140,7 +140,7 @@ func Finish(ctx context.Context, t Target, opts Options) error {
 		return fmt.Errorf("%v holds the journal of the copy %q: %w", t, j.name, ErrConflict)
 	}
 	for try := 1; ; try++ {
-		_, err := t.Batch(ctx, libsql.Load, libsql.S(`DROP TABLE IF EXISTS `+pieceTable), libsql.S(`DROP TABLE IF EXISTS `+journalTable))
+		_, err := t.Batch(ctx, libsql.Write, libsql.S(`DROP TABLE IF EXISTS `+pieceTable), libsql.S(`DROP TABLE IF EXISTS `+journalTable))
 		if err == nil {
 			return nil
 		}
