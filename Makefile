@@ -31,6 +31,10 @@ test-npm: ## run clients from npm against the libSQL server of dwk dev; needs No
 	cd tools/npm && npm ci --ignore-scripts --omit=optional --no-audit --no-fund
 	DWK_TEST_NPM=$(CURDIR)/tools/npm go test -timeout 10m -count=1 -v -run TestNPM ./internal/hrana
 
+.PHONY: test-remotestorage
+test-remotestorage: ## run other projects' remoteStorage clients and tests (PARTS="suite client browser", RS_SUITE=a checkout)
+	apps/remotestorage/interop/run.sh $(PARTS)
+
 .PHONY: fuzz
 fuzz: ## fuzz each codec and parser for a while (FUZZTIME=1m)
 	@for p in $$(go list ./...); do \
