@@ -94,7 +94,17 @@ var layers = [][]string{
 
 // testOnly are packages that only tests import; they may import anything. Those
 // in tools are a module of their own.
-var testOnly = []string{"internal/archtest", "internal/fleettest", "internal/libsql/libsqltest", "internal/bucket/buckettest", "internal/bucket/s3test", "internal/object/mirror/mirrortest", "internal/migrate/migratetest", "tools"}
+var testOnly = []string{
+	"internal/archtest",
+	"internal/bucket/buckettest",
+	"internal/bucket/s3test",
+	"internal/fleettest",
+	"internal/kv/kvtest",
+	"internal/libsql/libsqltest",
+	"internal/migrate/migratetest",
+	"internal/object/mirror/mirrortest",
+	"tools",
+}
 
 // only says which packages may import something.
 var only = map[string][]string{

@@ -13,8 +13,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/davidwkeith/dwk/durable"
-	"github.com/davidwkeith/dwk/internal/clock"
 	"github.com/davidwkeith/dwk/internal/kv"
+	"github.com/davidwkeith/dwk/internal/kv/kvtest"
 	"github.com/davidwkeith/dwk/internal/kv/tuple"
 	"github.com/davidwkeith/dwk/internal/libsql"
 	"github.com/davidwkeith/dwk/internal/libsql/libsqltest"
@@ -24,6 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A fixture is one store set, on which any number of replicas may work.
 type fixture struct {
+	kvtest.Fixture
 	t  testing.TB
 	db *libsql.DB
 	s  *kv.Store
@@ -31,32 +32,12 @@ type fixture struct {
 
 func newFixture(t testing.TB, open func(testing.TB) libsqltest.Place) *fixture {
 	t.Helper()
-	db := open(t).Open(t)
-	s := kv.New(db)
-	if err := s.Init(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Now(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return &fixture{t, db, s}
+	f := kvtest.New(t, open)
+	return &fixture{f, t, f.DB, f.S}
 }
 
 func eachPlace(t *testing.T, test func(t *testing.T, f *fixture)) {
-	for name, open := range libsqltest.Places {
-		t.Run(name, func(t *testing.T) { test(t, newFixture(t, open)) })
-	}
-}
-
-// sql runs one statement and returns its rows.
-func (f *fixture) sql(q string, args ...any) []libsql.Row {
-	f.t.Helper()
-	return libsqltest.MustBatch(f.t, f.db, libsql.Write, libsql.S(q, args...))[0].Rows
-}
-
-func (f *fixture) nowMs() int64 {
-	n, _ := f.sql(`SELECT ` + kv.Now)[0][0].(int64)
-	return n
+	kvtest.Each(t, func(t *testing.T, f kvtest.Fixture) { test(t, &fixture{f, t, f.DB, f.S}) })
 }
 
 // set stores a value under a key for ever.
@@ -88,7 +69,7 @@ func (f *fixture) get(k ...any) map[string]any {
 func (f *fixture) clear(prefix string) {
 	f.t.Helper()
 	lo := tuple.MustEncode(prefix)
-	f.sql(`DELETE FROM kv WHERE k >= ? AND k < ?`, lo, tuple.RangeEnd(lo))
+	f.SQL(`DELETE FROM kv WHERE k >= ? AND k < ?`, lo, tuple.RangeEnd(lo))
 }
 
 // A line is a run of the history, oldest first.
@@ -126,7 +107,7 @@ type replica struct {
 	f    *fixture
 	wake chan struct{}
 	// fault, when not nil, says what happens to the next poll.
-	fault func(run func() ([]libsql.Result, error)) ([]libsql.Result, error)
+	fault kvtest.Fault
 	// next is what WakeAt was told last.
 	next time.Time
 	// changed counts the rows that the last poll has changed.
@@ -196,26 +177,16 @@ func (r *replica) count() int {
 }
 
 func (r *replica) poll() (again bool) {
-	stmts := r.Poll(4 << 20)
-	if len(stmts) == 0 {
-		return false
-	}
-	sent := clock.Now()
-	run := func() ([]libsql.Result, error) { return r.f.db.Batch(context.Background(), libsql.Write, stmts...) }
-	if fault := r.fault; fault != nil {
-		r.fault = nil
-		res, err := fault(run)
-		return r.Polled(res, err, sent)
-	}
-	res, err := run()
-	if err != nil {
+	fault := r.fault != nil
+	res, again, err := r.f.Poll(r, &r.fault)
+	if err != nil && !fault {
 		r.f.t.Errorf("poll: %v", err)
 	}
 	r.changed = 0
 	for _, s := range res {
 		r.changed += s.Changes
 	}
-	return r.Polled(res, err, sent)
+	return again
 }
 
 // polls polls until nothing more is to be done at once, twice: the first poll
@@ -230,27 +201,18 @@ func (r *replica) polls() {
 // rest waits until nothing runs here.
 func (r *replica) rest() {
 	r.f.t.Helper()
-	r.f.eventually("the end of all runs", func() bool {
+	r.f.Eventually("the end of all runs", func() bool {
 		r.Runner.mu.Lock()
 		defer r.Runner.mu.Unlock()
 		return r.Runner.runs == 0 && !slices.ContainsFunc(r.jobs, func(j *job) bool { return len(j.runs) > j.stuck })
 	})
 }
 
-func (f *fixture) eventually(what string, ok func() bool) {
-	f.t.Helper()
-	for deadline := clock.Now().Add(time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {
-		if clock.Now().After(deadline) {
-			f.t.Fatalf("%s did not come", what)
-		}
-	}
-}
-
 // hours lets so many hours pass for a schedule: it was last run before them.
 func (f *fixture) hours(name string, n int64) {
 	f.t.Helper()
-	f.sql(`UPDATE kv SET v = json_set(v, '$.since', ?, '$.bucket', coalesce(json_extract(v, '$.bucket'), 0) - ?) WHERE k = ?`, f.hour(-n), n*3_600_000, tuple.MustEncode(PrefixLast, name))
+	f.SQL(`UPDATE kv SET v = json_set(v, '$.since', ?, '$.bucket', coalesce(json_extract(v, '$.bucket'), 0) - ?) WHERE k = ?`, f.hour(-n), n*3_600_000, tuple.MustEncode(PrefixLast, name))
 }
 
 // hour is the hour that began n hours after the present one.
-func (f *fixture) hour(n int64) int64 { return (f.nowMs()/3_600_000 + n) * 3_600_000 }
+func (f *fixture) hour(n int64) int64 { return (f.NowMs()/3_600_000 + n) * 3_600_000 }

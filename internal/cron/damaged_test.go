@@ -61,7 +61,7 @@ func TestRequestTimesAreBounded(t *testing.T) {
 			}
 			a.rest()
 			lo := tuple.MustEncode(PrefixRequest, "s")
-			left := f.sql(`SELECT count(*) FROM kv WHERE k > ? AND k < ?`, lo, tuple.RangeEnd(lo))
+			left := f.SQL(`SELECT count(*) FROM kv WHERE k > ? AND k < ?`, lo, tuple.RangeEnd(lo))
 			if a.count() != 1 {
 				t.Errorf("%d runs, requests left %v, history %v", a.count(), left, f.history("s"))
 			}
@@ -77,8 +77,8 @@ func TestDamagedAttempts(t *testing.T) {
 		a := f.replica().add(name, options(), nil)
 		a.polls()
 		at := f.hour(-1)
-		f.sql(`INSERT INTO kv VALUES (?, ?, 1, NULL)`, tuple.MustEncode(PrefixOccurrence, name, tuple.Millis(at)), `{"state":"running","holder":"x","until":1,"attempt":`+attempt+`}`)
-		f.sql(`UPDATE kv SET v = json_set(v, '$.open', json(?)) WHERE k = ?`, fmt.Sprintf("[%d]", at), tuple.MustEncode(PrefixLast, name))
+		f.SQL(`INSERT INTO kv VALUES (?, ?, 1, NULL)`, tuple.MustEncode(PrefixOccurrence, name, tuple.Millis(at)), `{"state":"running","holder":"x","until":1,"attempt":`+attempt+`}`)
+		f.SQL(`UPDATE kv SET v = json_set(v, '$.open', json(?)) WHERE k = ?`, fmt.Sprintf("[%d]", at), tuple.MustEncode(PrefixLast, name))
 		func() {
 			defer func() {
 				if v := recover(); v != nil {

@@ -85,7 +85,7 @@ func (m *model) propose(t *rapid.T) {
 	k := m.take(takeDue, i, 1)
 	late := rapid.IntRange(0, 4).Draw(t, "late") == 0
 	if late { // the replica stood still
-		k.end = m.f.nowMs()
+		k.end = m.f.NowMs()
 	}
 	for j := int64(1); j < i; j++ {
 		k.missed = append(k.missed, m.at(j))
@@ -296,7 +296,7 @@ func (m *model) check(t *rapid.T) {
 	if running != len(list[0].running) || !m.allow && claimed > 1 {
 		t.Fatalf("%d of %d run, %d with a claim", running, len(list[0].running), claimed)
 	}
-	if ok, _ := m.f.sql(`SELECT ok FROM kv_meta`)[0][0].(int64); ok == 2 {
+	if ok, _ := m.f.SQL(`SELECT ok FROM kv_meta`)[0][0].(int64); ok == 2 {
 		t.Fatal("a take has not ended")
 	}
 }
@@ -306,17 +306,17 @@ func TestModel(t *testing.T) {
 		n := 0
 		rapid.Check(t, func(t *rapid.T) {
 			n++
-			m := &model{f: f, name: fmt.Sprint("s", n), base: f.nowMs() - 1_000_000, allow: rapid.Bool().Draw(t, "allow"), once: rapid.Bool().Draw(t, "once"),
+			m := &model{f: f, name: fmt.Sprint("s", n), base: f.NowMs() - 1_000_000, allow: rapid.Bool().Draw(t, "allow"), once: rapid.Bool().Draw(t, "once"),
 				won: map[int64]*modelRun{}, history: map[[2]int64]string{}}
 			if !m.send(m.take(takeNew, 0, 0)) || m.send(m.take(takeNew, 0, 0)) {
 				t.Fatal("a new schedule is noted once")
 			}
-			f.sql(`UPDATE kv SET v = json_set(v, '$.since', ?) WHERE k = ?`, m.base, tuple.MustEncode(PrefixLast, m.name))
+			f.SQL(`UPDATE kv SET v = json_set(v, '$.since', ?) WHERE k = ?`, m.base, tuple.MustEncode(PrefixLast, m.name))
 			t.Repeat(map[string]func(*rapid.T){
 				"propose": m.propose, "repeat": m.repeat, "end": m.end, "renew": m.renew, "expire": m.expire, "pause": m.pause, "request": m.request, "": m.check,
 			})
-			f.sql(`DELETE FROM kv WHERE k > ? AND k < ?`, tuple.MustEncode("dwk_cron"), tuple.RangeEnd(tuple.MustEncode("dwk_cron")))
-			f.sql(`DELETE FROM kv WHERE k = ?`, tuple.MustEncode(PrefixLast, m.name))
+			f.SQL(`DELETE FROM kv WHERE k > ? AND k < ?`, tuple.MustEncode("dwk_cron"), tuple.RangeEnd(tuple.MustEncode("dwk_cron")))
+			f.SQL(`DELETE FROM kv WHERE k = ?`, tuple.MustEncode(PrefixLast, m.name))
 		})
 	})
 }

@@ -2,12 +2,13 @@ package cron
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/davidwkeith/dwk/durable"
-	"github.com/davidwkeith/dwk/internal/libsql"
+	"github.com/davidwkeith/dwk/internal/kv/kvtest"
 )
 
 // request asks for a run of the hour that began n hours ago, and polls.
@@ -23,14 +24,6 @@ func (f *fixture) pause() {
 	f.t.Helper()
 	if err := Pause(f.t.Context(), f.s, "s", "me"); err != nil {
 		f.t.Fatal(err)
-	}
-}
-
-// lose has the answer of the next poll lost.
-func (r *replica) lose() {
-	r.fault = func(run func() ([]libsql.Result, error)) ([]libsql.Result, error) {
-		_, _ = run()
-		return nil, &libsql.Error{Outcome: libsql.Unknown, Kind: libsql.KindUnreachable}
 	}
 }
 
@@ -111,7 +104,7 @@ func TestFurtherRunHandedBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.poll()
-		a.lose()
+		a.fault = kvtest.Unanswered
 		a.poll()
 		if !slices.Equal(f.outcomes("s"), []string{OK, OK, ""}) {
 			t.Fatalf("%v", f.history("s"))
@@ -136,6 +129,28 @@ func TestFurtherRunHandedBack(t *testing.T) {
 			if got := f.outcomes("s"); !slices.Equal(got, want) {
 				t.Fatalf("%v, want %v", got, want)
 			}
+		}
+	})
+}
+
+// Runs that were cut off while they were allowed to overlap do not wait for each
+// other when they are no more.
+func TestCutOffBeforeOverlapEnded(t *testing.T) {
+	eachPlace(t, func(t *testing.T, f *fixture) {
+		a := f.replica().add("s", options(), nil)
+		a.polls()
+		f.hours("s", 2)
+		for n := range int64(2) {
+			at := f.hour(n - 1)
+			f.win(take{kind: takeDue, name: "s", at: at, end: at + 7200_000, attempt: 1, tries: 1, holder: fmt.Sprint("h", n), replica: "r", ttl: ttl, life: time.Hour, allow: true})
+		}
+		f.expire("s")
+		for range 3 {
+			a.polls()
+			a.rest()
+		}
+		if got := f.outcomes("s"); a.count() != 2 || !slices.Equal(got, []string{Interrupted, OK, Interrupted, OK}) {
+			t.Errorf("%d runs, %v", a.count(), got)
 		}
 	})
 }

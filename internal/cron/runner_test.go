@@ -12,6 +12,7 @@ import (
 
 	"github.com/davidwkeith/dwk/durable"
 	"github.com/davidwkeith/dwk/internal/kv"
+	"github.com/davidwkeith/dwk/internal/kv/kvtest"
 	"github.com/davidwkeith/dwk/internal/kv/tuple"
 	"github.com/davidwkeith/dwk/internal/libsql"
 	"github.com/davidwkeith/dwk/internal/libsql/libsqltest"
@@ -21,7 +22,7 @@ import (
 func (f *fixture) expire(name string) {
 	f.t.Helper()
 	lo := tuple.MustEncode(PrefixOccurrence, name)
-	f.sql(`UPDATE kv SET v = json_set(v, '$.until', `+kv.Now+` - 1000) WHERE k > ? AND k < ?`, lo, tuple.RangeEnd(lo))
+	f.SQL(`UPDATE kv SET v = json_set(v, '$.until', `+kv.Now+` - 1000) WHERE k > ? AND k < ?`, lo, tuple.RangeEnd(lo))
 }
 
 // A schedule that was never seen makes up for nothing; one that was missed runs
@@ -148,12 +149,7 @@ func TestLostAnswers(t *testing.T) {
 		b.polls()
 		f.hours("s", 1)
 		a.poll() // it sees that
-		a.fault = func(run func() ([]libsql.Result, error)) ([]libsql.Result, error) {
-			if _, err := run(); err != nil {
-				t.Error(err)
-			}
-			return nil, &libsql.Error{Outcome: libsql.Unknown, Kind: libsql.KindUnreachable}
-		}
+		a.fault = kvtest.Unanswered
 		a.poll()
 		b.polls()
 		if a.count()+b.count() != 0 || len(f.history("s")) != 1 {
@@ -166,7 +162,7 @@ func TestLostAnswers(t *testing.T) {
 		}
 		// One that was not executed, or is late.
 		f.hours("s", 1)
-		f.sql(`DELETE FROM kv WHERE k > ? AND k < ?`, tuple.MustEncode(PrefixOccurrence, "s"), tuple.RangeEnd(tuple.MustEncode(PrefixOccurrence, "s")))
+		f.SQL(`DELETE FROM kv WHERE k > ? AND k < ?`, tuple.MustEncode(PrefixOccurrence, "s"), tuple.RangeEnd(tuple.MustEncode(PrefixOccurrence, "s")))
 		a.poll()
 		var late func() ([]libsql.Result, error)
 		a.fault = func(run func() ([]libsql.Result, error)) ([]libsql.Result, error) {
@@ -199,10 +195,7 @@ func TestHandBack(t *testing.T) {
 		b.polls()
 		f.hours("s", 1)
 		a.poll() // it sees that
-		a.fault = func(run func() ([]libsql.Result, error)) ([]libsql.Result, error) {
-			_, _ = run()
-			return nil, &libsql.Error{Outcome: libsql.Unknown, Kind: libsql.KindUnreachable}
-		}
+		a.fault = kvtest.Unanswered
 		a.poll()
 		if !slices.Equal(f.outcomes("s"), []string{""}) {
 			t.Errorf("%v", f.history("s"))
@@ -309,7 +302,7 @@ func TestCrash(t *testing.T) {
 				t.Errorf("%s: %v", c.name, l)
 			}
 			f.hours(c.name, 1)
-			f.sql(`DELETE FROM kv WHERE k = ?`, tuple.MustEncode(PrefixOccurrence, c.name, tuple.Millis(f.hour(0))))
+			f.SQL(`DELETE FROM kv WHERE k = ?`, tuple.MustEncode(PrefixOccurrence, c.name, tuple.Millis(f.hour(0))))
 			next.polls()
 			next.rest()
 			if next.count() != 1 {
@@ -359,7 +352,7 @@ func TestRenewal(t *testing.T) {
 		f.hours("s", 1)
 		a.polls()
 		first, _ := f.get(PrefixOccurrence, "s", f.hour(0))["until"].(float64)
-		f.eventually("a renewal", func() bool {
+		f.Eventually("a renewal", func() bool {
 			until, _ := f.get(PrefixOccurrence, "s", f.hour(0))["until"].(float64)
 			last, _ := f.get(PrefixLast, "s")["until"].(float64)
 			return until > first && last > first
@@ -430,7 +423,7 @@ func TestSkipped(t *testing.T) {
 		f.hours("s", 6)
 		at := f.hour(-4)
 		f.end(f.win(take{kind: takeDue, name: "s", at: at, end: at + 100_000_000, attempt: 1, holder: "h", replica: "r", ttl: ttl, life: time.Hour}), result{outcome: OK})
-		f.sql(`UPDATE kv SET v = json_set(v, '$.finished_at', ?) WHERE k = ?`, f.hour(-2)+1, tuple.MustEncode(PrefixLast, "s"))
+		f.SQL(`UPDATE kv SET v = json_set(v, '$.finished_at', ?) WHERE k = ?`, f.hour(-2)+1, tuple.MustEncode(PrefixLast, "s"))
 		a.polls()
 		a.rest()
 		want := []line{{at, 1, OK}, {f.hour(-3), 0, Skipped}, {f.hour(-2), 0, Skipped}, {f.hour(-1), 0, Missed}, {f.hour(0), 1, OK}}
@@ -508,16 +501,17 @@ func TestConfiguredPause(t *testing.T) {
 	}
 }
 
-// A statement that was held up until its window is over wins nothing.
+// A statement that was held up until its window is over wins nothing, nor does
+// one that comes before its time.
 func TestTooLate(t *testing.T) {
 	eachPlace(t, func(t *testing.T, f *fixture) {
 		f.set(map[string]any{"since": 0}, PrefixLast, "s")
-		at := f.nowMs() - 5000
+		at := f.NowMs() - 5000
 		for _, c := range []struct {
-			end  int64
-			want string
-		}{{at + 4000, "[]"}, {at + 1000_000, fmt.Sprintf("[%d]", at)}} {
-			stmts, _ := take{kind: takeDue, name: "s", at: at, end: c.end, attempt: 1, holder: "h", replica: "r", ttl: ttl, life: time.Hour}.statements()
+			at, end int64
+			want    string
+		}{{at, at + 4000, "[]"}, {at + 3600_000, at + 7200_000, "[]"}, {at, at + 1000_000, fmt.Sprintf("[%d]", at)}} {
+			stmts, _ := take{kind: takeDue, name: "s", at: c.at, end: c.end, attempt: 1, holder: "h", replica: "r", ttl: ttl, life: time.Hour}.statements()
 			if _, err := f.db.Batch(t.Context(), libsql.Write, stmts...); err != nil {
 				t.Fatal(err)
 			}
@@ -534,7 +528,7 @@ func TestNonsense(t *testing.T) {
 		for i, text := range []string{`null`, `[]`, `"x"`, `{"open":7,"bucket":"x"}`, `{"open":["x",null,1.5,{}],"since":[]}`, `no JSON`, `{"bucket":1,"open":[1,-5,9999999999999999]}`} {
 			name := fmt.Sprint("s", i)
 			a := f.replica().add(name, options(), nil)
-			f.sql(`INSERT INTO kv VALUES (?, ?, 1, NULL), (?, ?, 1, NULL), (?, ?, 1, NULL), (?, ?, 1, NULL)`, tuple.MustEncode(PrefixLast, name), text,
+			f.SQL(`INSERT INTO kv VALUES (?, ?, 1, NULL), (?, ?, 1, NULL), (?, ?, 1, NULL), (?, ?, 1, NULL)`, tuple.MustEncode(PrefixLast, name), text,
 				tuple.MustEncode(PrefixOccurrence, name, tuple.Millis(f.hour(-1))), text, tuple.MustEncode(PrefixRun, name, tuple.Millis(f.hour(-1)), 1), text,
 				tuple.MustEncode(PrefixRequest, name, "x"), text)
 			for range 4 {

@@ -33,7 +33,7 @@ func TestSurvey(t *testing.T) {
 		a.polls()
 		f.hours("s", 3)
 		f.hours("s\x00t", 1)
-		now := f.nowMs()
+		now := f.NowMs()
 		first, last := f.hour(-2), f.hour(0)
 		if s := f.survey(); len(s) != 2 || s[0].Name != "s" || s[0].Overdue(now, &Options{Schedule: "@every 1h", Zone: "UTC"}) != first || s[0].Overdue(now, nil) != first || s[0].Overdue(now, &Options{Paused: true}) != 0 {
 			t.Errorf("%+v", s)
@@ -61,7 +61,7 @@ func TestSurvey(t *testing.T) {
 		if s[0].Overdue(until-1, &Options{Schedule: "@every 1s", Zone: "UTC"}) != 0 || s[0].Overdue(until-1, &Options{Schedule: "@every 1s", Zone: "UTC", Allow: true}) != last+1000 {
 			t.Error("what runs is waited for unless runs may overlap")
 		}
-		f.sql(`UPDATE kv SET v = json_set(v, '$.open', json('[]')) WHERE k = ?`, tuple.MustEncode(PrefixLast, "s"))
+		f.SQL(`UPDATE kv SET v = json_set(v, '$.open', json('[]')) WHERE k = ?`, tuple.MustEncode(PrefixLast, "s"))
 		if x := f.examine("s"); len(x.Claims) != 1 || x.Claims[0].Listed || len(f.survey()[0].Claims) != 0 {
 			t.Errorf("%+v", x)
 		}
@@ -94,7 +94,7 @@ func TestHoles(t *testing.T) {
 		last := f.hour(0)
 		// Three hours later: the clock cannot be moved, so the past is.
 		shift := func(n int64) {
-			f.sql(`UPDATE kv SET v = json_set(v, '$.bucket', json_extract(v, '$.bucket') - ?1, '$.from', json_extract(v, '$.from') - ?1, '$.since', json_extract(v, '$.since') - ?1) WHERE k = ?2`,
+			f.SQL(`UPDATE kv SET v = json_set(v, '$.bucket', json_extract(v, '$.bucket') - ?1, '$.from', json_extract(v, '$.from') - ?1, '$.since', json_extract(v, '$.since') - ?1) WHERE k = ?2`,
 				n*3600_000, tuple.MustEncode(PrefixLast, "s"))
 			for _, p := range []string{PrefixRun, PrefixOccurrence} {
 				f.clear(p)
@@ -106,15 +106,15 @@ func TestHoles(t *testing.T) {
 		a.polls()
 		a.rest()
 		holes(0, 0)
-		f.sql(`DELETE FROM kv WHERE k IN (?, ?)`, runKey("s", last-2*3600_000, 0), runKey("s", last-3600_000, 0))
+		f.SQL(`DELETE FROM kv WHERE k IN (?, ?)`, runKey("s", last-2*3600_000, 0), runKey("s", last-3600_000, 0))
 		holes(2, last-2*3600_000)
 		f.set(map[string]any{"outcome": Missed, "error": othersBefore}, PrefixRun, "s", last-3600_000, 0)
 		holes(0, 0) // more than were listed
-		f.sql(`DELETE FROM kv WHERE k IN (?, ?)`, runKey("s", last-3600_000, 0), runKey("s", last, 1))
+		f.SQL(`DELETE FROM kv WHERE k IN (?, ?)`, runKey("s", last-3600_000, 0), runKey("s", last, 1))
 		holes(3, last-2*3600_000)
 		// An expression that has changed says nothing about the time before.
 		b := f.replica().add("s", options(func(o *Options) { o.Schedule = "@every 30m" }), nil)
-		f.sql(`UPDATE kv SET v = json_set(v, '$.bucket', json_extract(v, '$.bucket') - 3600000) WHERE k = ?`, tuple.MustEncode(PrefixLast, "s"))
+		f.SQL(`UPDATE kv SET v = json_set(v, '$.bucket', json_extract(v, '$.bucket') - 3600000) WHERE k = ?`, tuple.MustEncode(PrefixLast, "s"))
 		f.clear(PrefixOccurrence)
 		b.polls()
 		b.rest()

@@ -59,7 +59,7 @@ func (f *fixture) claim(c claim) (taken []held, buried int) {
 // expire ends all claims and delays of a queue, one second ago.
 func (f *fixture) expire(queue string) {
 	f.t.Helper()
-	f.sql(`UPDATE kv SET k = CAST(`+at(kv.Now+` - 1000`)+` || `+rest(len(dueKey(queue)))+` AS BLOB) WHERE k >= ?1 AND k < ?2`, dueKey(queue), tuple.RangeEnd(dueKey(queue)))
+	f.SQL(`UPDATE kv SET k = CAST(`+at(kv.Now+` - 1000`)+` || `+rest(len(dueKey(queue)))+` AS BLOB) WHERE k >= ?1 AND k < ?2`, dueKey(queue), tuple.RangeEnd(dueKey(queue)))
 }
 
 func idsOf(list []held) (ids []string) {
@@ -95,7 +95,7 @@ func TestClaimAndSettle(t *testing.T) {
 			t.Fatalf("claimed %v of %v", got, ids)
 		}
 		for _, h := range taken {
-			if h.Attempts != 0 || h.Claim != c.id || h.ClaimedBy != "r1" || h.left < 59*time.Minute || h.left > time.Hour || !near(h.SentAt, f.nowMs()) {
+			if h.Attempts != 0 || h.Claim != c.id || h.ClaimedBy != "r1" || h.left < 59*time.Minute || h.left > time.Hour || !near(h.SentAt, f.NowMs()) {
 				t.Errorf("%+v", h)
 			}
 		}
@@ -141,7 +141,7 @@ func TestClaimAndSettle(t *testing.T) {
 				t.Errorf("%+v %v", m, err)
 			}
 		}
-		if n := f.number(`SELECT max(expires_at) FROM kv WHERE k >= ? AND k < ?`, deadKey("q"), tuple.RangeEnd(deadKey("q"))); !near(n, f.nowMs()+hour) {
+		if n := f.number(`SELECT max(expires_at) FROM kv WHERE k >= ? AND k < ?`, deadKey("q"), tuple.RangeEnd(deadKey("q"))); !near(n, f.NowMs()+hour) {
 			t.Errorf("the dead letter is kept until %d", n)
 		}
 	})
@@ -261,7 +261,7 @@ func TestPauseStopsClaims(t *testing.T) {
 			t.Error("claimed from a paused queue")
 		}
 		i, err := Inspect(t.Context(), f.s, "q")
-		if err != nil || i.Due != 1 || !i.Paused || i.PausedBy != "me" || !near(i.PausedAt, f.nowMs()) || *i.OldestMs < 1000 || *i.OldestMs > 60_000 {
+		if err != nil || i.Due != 1 || !i.Paused || i.PausedBy != "me" || !near(i.PausedAt, f.NowMs()) || *i.OldestMs < 1000 || *i.OldestMs > 60_000 {
 			t.Errorf("%+v %v", i, err)
 		}
 		if was, err := Resume(t.Context(), f.s, "q"); !was || err != nil {

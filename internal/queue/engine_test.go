@@ -17,17 +17,17 @@ import (
 	"github.com/davidwkeith/dwk/durable"
 	"github.com/davidwkeith/dwk/internal/clock"
 	"github.com/davidwkeith/dwk/internal/kv"
+	"github.com/davidwkeith/dwk/internal/kv/kvtest"
 	"github.com/davidwkeith/dwk/internal/libsql"
 )
 
 // A replica polls for its consumers as a host does.
 type replica struct {
 	*Consumers
-	f     *fixture
-	wake  chan struct{}
-	polls atomic.Int64
+	f    *fixture
+	wake chan struct{}
 	// fault, when not nil, says what happens to the next poll.
-	fault func(run func() ([]libsql.Result, error)) ([]libsql.Result, error)
+	fault kvtest.Fault
 
 	stop context.CancelFunc
 	done chan struct{}
@@ -61,20 +61,8 @@ func (r *replica) consume(queue string, cfg QueueConfig, fn func(context.Context
 }
 
 func (r *replica) poll() (again bool) {
-	stmts := r.Poll(4 << 20)
-	if len(stmts) == 0 {
-		return false
-	}
-	sent := clock.Now()
-	run := func() ([]libsql.Result, error) { return r.f.db.Batch(context.Background(), libsql.Write, stmts...) }
-	if fault := r.fault; fault != nil {
-		r.fault = nil
-		res, err := fault(run)
-		return r.Polled(res, err, sent)
-	}
-	r.polls.Add(1)
-	res, err := run()
-	return r.Polled(res, err, sent)
+	_, again, _ = r.f.Poll(r, &r.fault)
+	return again
 }
 
 // start polls until the test ends or end is called.
@@ -107,16 +95,6 @@ func (r *replica) end(ctx context.Context) error {
 // binding sends as an application does.
 func (r *replica) binding(queue string) *Binding {
 	return &Binding{Name: queue, Commits: r.cfg.Commits, Sent: r.Sent}
-}
-
-// eventually waits for something that is under way.
-func (f *fixture) eventually(what string, ok func() bool) {
-	f.t.Helper()
-	for deadline := clock.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
-		if clock.Now().After(deadline) {
-			f.t.Fatalf("%s did not come", what)
-		}
-	}
 }
 
 func (f *fixture) info(queue string) Info {
@@ -181,7 +159,7 @@ func TestDelivery(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		f.eventually("the end", f.isEmpty("q"))
+		f.Eventually("the end", f.isEmpty("q"))
 		if len(rec.seen) != 2*n {
 			t.Errorf("%d messages", len(rec.seen))
 		}
@@ -231,7 +209,7 @@ func TestDecisions(t *testing.T) {
 		if err := r.binding("q").SendBatch(t.Context(), bodies[:5], durable.SendOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		f.eventually("the dead letters", func() bool { return f.info("q").Dead == 2 })
+		f.Eventually("the dead letters", func() bool { return f.info("q").Dead == 2 })
 		kept.Ack() // too late
 		if i := f.info("q"); i.Due != 0 || i.Claimed != 0 || i.Delayed != 1 {
 			t.Errorf("%+v", i)
@@ -239,7 +217,7 @@ func TestDecisions(t *testing.T) {
 		if err := r.binding("q").SendBatch(t.Context(), []any{"ack and fail", "panic"}, durable.SendOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		f.eventually("the third", func() bool { return f.info("q").Dead == 3 })
+		f.Eventually("the third", func() bool { return f.info("q").Dead == 3 })
 		for body, want := range map[string][]int{"ack": {1}, "retry": {1, 2}, "later": {1}, "poison": {1, 2, 3}, "kept": {1, 2, 3}, "ack and fail": {1}, "panic": {1, 2, 3}} {
 			if got := rec.of(`"` + body + `"`); !slices.Equal(got, want) {
 				t.Errorf("%s: attempts %v, want %v", body, got, want)
@@ -255,7 +233,7 @@ func TestDecisions(t *testing.T) {
 		if texts[`"poison"`] != "the consumer did not acknowledge it" || texts[`"panic"`] != "panic: no" {
 			t.Errorf("%q", texts)
 		}
-		f.eventually("the figures", func() bool { s := r.Stats()[0]; return s.Running == 0 && s.Dead == 3 })
+		f.Eventually("the figures", func() bool { s := r.Stats()[0]; return s.Running == 0 && s.Dead == 3 })
 		if s := r.Stats()[0]; s.Acked != 3 || s.Retried != 8 || s.Claimed != 0 || s.Lost != 0 {
 			t.Errorf("%+v", s)
 		}
@@ -285,7 +263,7 @@ func TestLostPolls(t *testing.T) {
 			})
 			f.put(name, 0, 1, 2, 3)
 			r.start()
-			f.eventually(name, f.isEmpty(name))
+			f.Eventually(name, f.isEmpty(name))
 			for _, body := range []string{"1", "2", "3"} {
 				if got := rec.of(body); !slices.Equal(got, []int{1}) {
 					t.Errorf("%s: %s: %v", name, body, got)
@@ -342,7 +320,7 @@ func TestLostSettlesAndRenewals(t *testing.T) {
 		})
 		f.put("q", 0, 1, 2)
 		r.start()
-		f.eventually("the end", f.isEmpty("q"))
+		f.Eventually("the end", f.isEmpty("q"))
 		if one, two := rec.of("1"), rec.of("2"); !slices.Equal(one, []int{1}) || !slices.Equal(two, []int{1, 2}) {
 			t.Errorf("%v %v", one, two)
 		}
@@ -409,7 +387,7 @@ func TestStop(t *testing.T) {
 		stopped := make(chan error)
 		go func() { stopped <- r.end(ctx) }()
 		close(end)
-		f.eventually("the patient one", func() bool { return f.info("q").Claimed == 1 })
+		f.Eventually("the patient one", func() bool { return f.info("q").Claimed == 1 })
 		cancel()
 		if err := <-stopped; err != nil {
 			t.Error(err)
@@ -506,7 +484,7 @@ func TestManyQueues(t *testing.T) {
 		t.Errorf("%d queues had a turn", len(seen))
 	}
 	r.start()
-	f.eventually("all", func() bool { return got.Load() == 70 })
+	f.Eventually("all", func() bool { return got.Load() == 70 })
 }
 
 // A send on a replica that consumes the queue is delivered without waiting

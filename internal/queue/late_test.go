@@ -38,7 +38,7 @@ func TestLostClaimReadBackLate(t *testing.T) {
 	r.poll()
 	time.Sleep(1200 * time.Millisecond) // the store is away
 	r.start()
-	f.eventually("the end", f.isEmpty("q"))
+	f.Eventually("the end", f.isEmpty("q"))
 	r.end(t.Context())
 	if i := f.info("q"); i.Dead != 0 {
 		t.Errorf("dead after a claim that was lost: %+v", i)

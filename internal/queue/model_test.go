@@ -203,7 +203,7 @@ func (m *model) purge(t *rapid.T) {
 // check compares the store with the model.
 func (m *model) check(t *rapid.T) {
 	got := map[string]modelMessage{}
-	now := m.f.nowMs()
+	now := m.f.NowMs()
 	for _, dead := range []bool{false, true} {
 		for s, err := range Peek(m.f.t.Context(), m.f.s, m.queue, dead, 0) {
 			if err != nil {
@@ -251,7 +251,7 @@ func TestModel(t *testing.T) {
 				"send": m.send, "claim": m.claim, "settle": m.settle, "expire": m.expire, "restart": m.restart,
 				"redrive": m.redrive, "purge": m.purge, "": m.check,
 			})
-			f.sql(`DELETE FROM kv WHERE k >= ? AND k < ?`, tuple.MustEncode(PrefixDue, m.queue), tuple.RangeEnd(tuple.MustEncode(PrefixDue, m.queue)))
+			f.SQL(`DELETE FROM kv WHERE k >= ? AND k < ?`, tuple.MustEncode(PrefixDue, m.queue), tuple.RangeEnd(tuple.MustEncode(PrefixDue, m.queue)))
 		})
 	})
 }

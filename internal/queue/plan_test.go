@@ -19,10 +19,10 @@ func TestQueryPlans(t *testing.T) {
 		rows = 20_000
 	}
 	f := newFixture(t, libsqltest.File)
-	f.sql(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n LIMIT ?3)
+	f.SQL(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n LIMIT ?3)
 	INSERT INTO kv(k, v, ver) SELECT CAST(`+at(kv.Now+` - 60000 + i % 1000`)+` || ?2 || printf('%08d', i) || x'00' AS BLOB), '{"body":{"i":'||i||'},"attempts":0}', 1 FROM n`,
 		dueKey("q"), []byte{2}, rows)
-	f.sql(`ANALYZE`)
+	f.SQL(`ANALYZE`)
 	c := newClaim("q")
 	c.limit = 100
 	p := kv.NewPlan()
@@ -32,11 +32,11 @@ func TestQueryPlans(t *testing.T) {
 	stmts := append(p.Statements(), c.bury(), c.take(), locate("q", "c", time.Minute))
 	for _, analyzed := range []bool{true, false} {
 		if !analyzed {
-			f.sql(`DELETE FROM sqlite_stat1`)
-			f.sql(`ANALYZE sqlite_schema`) // has the planner read it again
+			f.SQL(`DELETE FROM sqlite_stat1`)
+			f.SQL(`ANALYZE sqlite_schema`) // has the planner read it again
 		}
 		for _, s := range stmts {
-			for _, row := range f.sql(`EXPLAIN QUERY PLAN `+s.SQL, s.Args...) {
+			for _, row := range f.SQL(`EXPLAIN QUERY PLAN `+s.SQL, s.Args...) {
 				detail, _ := row[3].(string)
 				if strings.HasPrefix(detail, "SCAN kv") && !strings.Contains(detail, "kv_meta") || strings.Contains(detail, "SEARCH kv USING INDEX kv_expires") {
 					t.Errorf("%s\nin\n%s", detail, s.SQL)
