@@ -122,9 +122,14 @@ func (m *model) repeat(t *rapid.T) {
 	}
 	k := m.take(takeRepeat, i, w.attempt+1)
 	k.old, k.tries, k.asked = w.holder, w.tries+1, w.asked
-	stale := rapid.IntRange(0, 3).Draw(t, "stale") == 0
-	if stale { // somebody else has repeated it since the look
+	stale := true // what the look has shown
+	switch rapid.IntRange(0, 5).Draw(t, "stale") {
+	case 0: // somebody else has repeated it since
 		k.old = "somebody"
+	case 1: // it was handed back since
+		k.attempt++
+	default:
+		stale = false
 	}
 	want := !stale && w.running && w.expired && (w.asked || !m.paused) && m.free(i, false)
 	if got := m.send(k); got != want {
