@@ -250,7 +250,11 @@ func (m *model) request(t *rapid.T) {
 	k := m.take(takeRequest, i, int(most)+1)
 	k.request = tuple.MustEncode(PrefixRequest, m.name, id)
 	w := m.won[i]
-	want := (w == nil || !w.running) && m.free(i, true)
+	fresh := most == 0 || rapid.IntRange(0, 5).Draw(t, "stale") > 0
+	if !fresh { // it was run once more since the look
+		k.attempt--
+	}
+	want := fresh && (w == nil || !w.running) && m.free(i, true)
 	for n := range 2 { // another replica has seen the same request
 		if n == 1 {
 			k.holder += "'"

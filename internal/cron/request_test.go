@@ -9,6 +9,9 @@ import (
 
 	"github.com/davidwkeith/dwk/durable"
 	"github.com/davidwkeith/dwk/internal/kv/kvtest"
+	"github.com/davidwkeith/dwk/internal/kv/tuple"
+	"github.com/davidwkeith/dwk/internal/libsql"
+	"github.com/davidwkeith/dwk/internal/libsql/libsqltest"
 )
 
 // request asks for a run of the hour that began n hours ago, and polls.
@@ -157,6 +160,26 @@ func TestCutOffBeforeOverlapEnded(t *testing.T) {
 		b.rest()
 		if got := f.outcomes("s"); a.count() != 1 || b.count() != 1 || !slices.Equal(got, []string{Interrupted, OK, Interrupted, OK}) {
 			t.Errorf("%d runs, %v", a.count(), got)
+		}
+	})
+}
+
+// Of replicas that have seen a request at different moments one runs it.
+func TestRequestIsRunOnce(t *testing.T) {
+	eachPlace(t, func(t *testing.T, f *fixture) {
+		a := f.replica().add("s", options(), nil)
+		a.polls()
+		id, err := Request(t.Context(), f.s, "s", "me", time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range int64(2) {
+			k := take{kind: takeRequest, name: "s", at: f.hour(-1) + n, attempt: 1, tries: 1, asked: true, holder: fmt.Sprint("h", n), replica: "r", ttl: ttl, life: time.Hour, allow: true,
+				request: tuple.MustEncode(PrefixRequest, "s", id)}
+			stmts, _ := k.statements()
+			if won := libsqltest.MustBatch(t, f.db, libsql.Write, stmts...)[0].Changes > 0; won != (n == 0) {
+				t.Errorf("%d: won is %v", n, won)
+			}
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -173,11 +174,19 @@ func checkOverlaps(t *testing.T, list []cronRun) {
 	}
 }
 
+// newStopped makes a store set for replicas that stand still: one may hold the
+// lock of a file, so that the others cannot go on.
+func newStopped(t *testing.T) *Fleet {
+	f := New(t, Wire)
+	f.Env = append(f.Env, "DWK_DATABASE_LAB_DB_URL="+startServer(t, filepath.Join(f.Dir, "server", "lab.db")).URL)
+	return f
+}
+
 // A replica that stands still for longer than its claim runs nothing when it
 // goes on; what the others have run agrees with what the application has seen.
 func TestCronStopped(t *testing.T) {
 	t.Parallel()
-	f := New(t, Wire) // a process that stands still may hold the lock of a file
+	f := newStopped(t)
 	f.setSchedule("@every 1s", 300*time.Millisecond)
 	replicas := []*Replica{f.Start("DWK_FAILPOINTS=cron.run.before=1*stop"), f.Start("DWK_FAILPOINTS=cron.run.before=2*stop"), f.Start()}
 	for _, r := range replicas[:2] {
