@@ -143,7 +143,11 @@ func (f *following) note(id, text string) {
 }
 
 func describe(l fleet.Live) string {
-	return fmt.Sprintf("%s, %s, %s in memory", l.State, plural(l.InFlight, "request"), plural(l.Objects, "object"))
+	state := string(l.State)
+	if l.Step != "" {
+		state += " (" + l.Step + ")"
+	}
+	return fmt.Sprintf("%s, %s, %s in memory", state, plural(l.InFlight, "request"), plural(l.Objects, "object"))
 }
 
 // end shows the outcomes, and fails with the replicas that have not done what they

@@ -95,6 +95,8 @@ func TestDrainWait(t *testing.T) {
 	notes.next(t, "good: ready")
 	f.set([]any{fleet.ReplicaPrefix, "good"}, fleet.Replica{State: fleet.Draining, Layout: mode.Layout, Load: fleet.Load{InFlight: 1, Objects: 2}}, time.Hour)
 	notes.next(t, "good: draining, 1 request, 2 objects in memory")
+	f.set([]any{fleet.ReplicaPrefix, "good"}, fleet.Replica{State: fleet.Stopping, Step: "requests", Layout: mode.Layout, Load: fleet.Load{InFlight: 1, Objects: 2}}, time.Hour)
+	notes.next(t, "good: stopping (requests), 1 request, 2 objects in memory")
 	f.replica("good", fleet.Stopping, "1")
 	notes.next(t, "good: stopping")
 	f.remove(fleet.DrainPrefix, "good") // nothing stops it any more

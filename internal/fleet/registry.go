@@ -27,8 +27,10 @@ type RegistryConfig struct {
 	// TTL is how long the entry lives after a heartbeat, which comes at a third of
 	// it.
 	TTL time.Duration
-	// Load tells what the replica does.
+	// Load tells what the replica does, and Step, which may be nil, what it waits
+	// for while it stops.
 	Load func() Load
+	Step func() string
 	// Wake has a poll come at once.
 	Wake func()
 	// OnDrain is called for each new request to stop.
@@ -57,6 +59,7 @@ type Registry struct {
 	sent    poll
 	beat    time.Time       // when the last heartbeat that succeeded was sent
 	drain   kv.Versionstamp // the request that was told of
+	written string          // the value that the last poll wrote
 	refused bool
 
 	mu        sync.Mutex
@@ -158,7 +161,7 @@ func (r *Registry) Poll(int) []libsql.Statement {
 	switch {
 	case known.state != want:
 		stmts = append(stmts, r.put(want, known.stamp, asked)...)
-	case r.beat.IsZero() || clock.Since(r.beat) >= r.cfg.TTL/3:
+	case r.beat.IsZero() || clock.Since(r.beat) >= r.cfg.TTL/3 || r.progressed(known):
 		stmts = append(stmts, r.heartbeat(known))
 	default:
 		return stmts
@@ -167,11 +170,21 @@ func (r *Registry) Poll(int) []libsql.Statement {
 	return append(stmts, libsql.S(`SELECT ver, CASE WHEN json_valid(v) THEN json_extract(v, '$.state') END FROM kv WHERE k = ? AND `+kv.Live, r.key), mode.Statement())
 }
 
+// progressed reports whether whoever follows a replica that stops has something
+// new to see.
+func (r *Registry) progressed(k known) bool {
+	return (k.state == Draining || k.state == Stopping) && r.value(k.state) != r.written
+}
+
 // value is the entry as text; the statement adds the primary's time.
 func (r *Registry) value(s State) string {
 	c := r.cfg
+	step := ""
+	if c.Step != nil && s != Ready {
+		step = c.Step()
+	}
 	b, err := json.Marshal(Replica{
-		State: s, Host: c.Host, PID: c.PID, Version: c.Version, Layout: mode.Layout, StartedAt: r.started, Public: c.Public, Load: c.Load(),
+		State: s, Step: step, Host: c.Host, PID: c.PID, Version: c.Version, Layout: mode.Layout, StartedAt: r.started, Public: c.Public, Load: c.Load(),
 	})
 	if err != nil {
 		panic(err) // of texts and numbers only
@@ -190,18 +203,20 @@ func (r *Registry) put(s State, stamp kv.Versionstamp, asked bool) []libsql.Stat
 		decide.SQL += ` AND EXISTS (SELECT 1 FROM kv WHERE k = ? AND ` + kv.Live + `)`
 		decide.Args = append(decide.Args, r.drainKey)
 	}
+	r.written = r.value(s)
 	return []libsql.Statement{
 		decide,
 		libsql.S(`INSERT INTO kv(k, v, ver, expires_at) SELECT ?, `+beating+`, seq, `+kv.Now+` + ? FROM kv_meta WHERE id = 0 AND ok = 2
-		ON CONFLICT(k) DO UPDATE SET v = excluded.v, ver = excluded.ver, expires_at = excluded.expires_at`, r.key, r.value(s), r.cfg.TTL.Milliseconds()),
+		ON CONFLICT(k) DO UPDATE SET v = excluded.v, ver = excluded.ver, expires_at = excluded.expires_at`, r.key, r.written, r.cfg.TTL.Milliseconds()),
 		libsql.S(`UPDATE kv_meta SET ok = 1 WHERE id = 0 AND ok = 2`),
 	}
 }
 
 // heartbeat extends the entry that is known, its stamp unchanged.
 func (r *Registry) heartbeat(k known) libsql.Statement {
+	r.written = r.value(k.state)
 	return libsql.S(`UPDATE kv SET v = `+beating+`, expires_at = `+kv.Now+` + ? WHERE k = ? AND ver = ? AND `+kv.Live,
-		r.value(k.state), r.cfg.TTL.Milliseconds(), r.key, int64(k.stamp))
+		r.written, r.cfg.TTL.Milliseconds(), r.key, int64(k.stamp))
 }
 
 // Polled implements [Part].

@@ -26,6 +26,7 @@ type rig struct {
 	drains    []fleet.DrainRequest
 	refused   []error
 	load      fleet.Load
+	step      string
 }
 
 var replicaKey = tuple.Key{fleet.ReplicaPrefix, "r1"}
@@ -43,7 +44,7 @@ func eachRig(t *testing.T, test func(t *testing.T, r *rig)) {
 			}
 			r.reg = fleet.NewRegistry(fleet.RegistryConfig{
 				ID: "r1", Host: "h", PID: 7, Version: "1.2.3", Public: "http://h:1", StoreID: id.ID, TTL: time.Hour,
-				Load: func() fleet.Load { return r.load }, Wake: func() {},
+				Load: func() fleet.Load { return r.load }, Step: func() string { return r.step }, Wake: func() {},
 				OnWithdrawn: func() { r.withdrawn++ },
 				OnDrain:     func(d fleet.DrainRequest) { r.drains = append(r.drains, d) },
 				OnRefused:   func(err error) { r.refused = append(r.refused, err) },
@@ -345,6 +346,40 @@ func TestIdlePollWritesNothing(t *testing.T) {
 					t.Errorf("statement %d changed %d rows", i, x.Changes)
 				}
 			}
+		}
+	})
+}
+
+// Whoever follows a replica that stops sees what it waits for with the next poll,
+// and polls that have nothing new write nothing.
+func TestRegistryShowsSteps(t *testing.T) {
+	eachRig(t, func(t *testing.T, r *rig) {
+		r.poll()
+		r.become(fleet.Ready)
+		_, idle := r.poll()
+		r.step, r.load.InFlight = "grace", 3
+		if _, n := r.poll(); n != idle {
+			t.Errorf("%d statements of a replica that serves, want %d", n, idle)
+		}
+		r.become(fleet.Draining)
+		if v, _, _ := r.entry(); v.State != fleet.Draining || v.Step != "grace" || v.InFlight != 3 {
+			t.Errorf("%+v", v)
+		}
+		if _, n := r.poll(); n != idle {
+			t.Errorf("%d statements of a poll with nothing new, want %d", n, idle)
+		}
+		r.become(fleet.Stopping)
+		_, before, _ := r.entry()
+		for _, inFlight := range []int{3, 2} {
+			r.step, r.load.InFlight = "requests", inFlight
+			r.poll()
+			if v, e, _ := r.entry(); v.Step != "requests" || v.InFlight != inFlight || e.Stamp != before.Stamp {
+				t.Errorf("%+v, stamp %v, want %v", v, e.Stamp, before.Stamp)
+			}
+		}
+		r.become(fleet.Ready)
+		if v, _, _ := r.entry(); v.Step != "" {
+			t.Errorf("a replica that serves shows the step %q", v.Step)
 		}
 	})
 }

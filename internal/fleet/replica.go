@@ -37,7 +37,9 @@ type Load struct {
 // Replica is the stored JSON of a replica's entry. Times are epoch milliseconds
 // by the primary's clock.
 type Replica struct {
-	State     State  `json:"state"`
+	State State `json:"state"`
+	// Step is what a replica that is about to stop waits for.
+	Step      string `json:"step,omitempty"`
 	Host      string `json:"host"`
 	PID       int    `json:"pid"`
 	Version   string `json:"version"`

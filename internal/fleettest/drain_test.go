@@ -21,6 +21,13 @@ type drainAnswer struct {
 // drain runs the command and returns the outcome of its only replica.
 func (f *Fleet) drain(r *Replica, want int, args ...string) (outcome, detail string) {
 	f.t.Helper()
+	outcome, detail, _ = f.follow(r, want, args...)
+	return outcome, detail
+}
+
+// follow is drain, which also returns what was said meanwhile.
+func (f *Fleet) follow(r *Replica, want int, args ...string) (outcome, detail, notes string) {
+	f.t.Helper()
 	res := f.Command(append([]string{"drain", r.ID, "--yes", "--interval", "50ms", "-o", "json"}, args...)...)
 	if res.Code != want {
 		f.t.Fatalf("drain %v: exit %d, want %d: %s", args, res.Code, want, res.Stderr)
@@ -29,7 +36,7 @@ func (f *Fleet) drain(r *Replica, want int, args ...string) (outcome, detail str
 	if err := json.Unmarshal([]byte(res.Stdout), &a); err != nil || len(a.Replicas) != 1 || a.Replicas[0].ID != r.ID {
 		f.t.Fatalf("drain %v: %v in %s", args, err, res.Stdout)
 	}
-	return a.Replicas[0].Outcome, a.Replicas[0].Detail
+	return a.Replicas[0].Outcome, a.Replicas[0].Detail, res.Stderr
 }
 
 // wantExit waits for the end of a replica.
@@ -184,8 +191,12 @@ func TestDrainOfAStuckHandler(t *testing.T) {
 	t.Parallel()
 	f, a, b := startPair(t, Wire)
 	asleep := a.Sleep("n", 25*time.Second)
-	if outcome, detail := f.drain(a, 1, "--wait", "--drain-timeout", "2s"); outcome != "not finished" || !strings.Contains(detail, "requests: ") {
+	outcome, detail, notes := f.follow(a, 1, "--wait", "--drain-timeout", "2s")
+	if outcome != "not finished" || !strings.Contains(detail, "requests: ") {
 		t.Error(outcome, detail)
+	}
+	if !strings.Contains(notes, a.ID+": stopping (requests), 1 request, ") {
+		t.Errorf("the command does not say what the replica waits for:\n%s", notes)
 	}
 	wantExit(t, a, 1)
 	wantNoTrace(t, f, "dwk_lease") // it can commit no more

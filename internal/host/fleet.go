@@ -29,7 +29,7 @@ func (r *replica) openFleet() error {
 	r.openPoller()
 	r.registry = fleet.NewRegistry(fleet.RegistryConfig{
 		ID: r.id, Host: host, PID: os.Getpid(), Version: r.opts.Version, Public: scheme + "://" + r.public.Addr().String(),
-		StoreID: r.storeID, TTL: r.cfg.Fleet.HeartbeatTTL, Load: r.load, Wake: r.poller.Wake,
+		StoreID: r.storeID, TTL: r.cfg.Fleet.HeartbeatTTL, Load: r.load, Step: r.stopStep, Wake: r.poller.Wake,
 		OnDrain:     func(d fleet.DrainRequest) { r.ask(&d) },
 		OnWithdrawn: func() { r.ask(nil) },
 		OnRefused:   func(err error) { r.end(ending{by: "the store set", err: err}) },
@@ -65,6 +65,12 @@ func (r *replica) watch(apps []durable.App) {
 		sources = append(sources, backlog.Source{Kind: "queue", Name: q.Name, Due: queue.PrefixDue, Dead: queue.PrefixDead})
 	}
 	r.backlog = backlog.New(sources...)
+}
+
+// stopStep is the step of the stop, or "".
+func (r *replica) stopStep() string {
+	step, _ := r.step.Load().(string)
+	return step
 }
 
 func (r *replica) load() fleet.Load {

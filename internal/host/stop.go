@@ -57,6 +57,7 @@ func (r *replica) run(ctx context.Context) error {
 // serving has the replica show as ready.
 func (r *replica) serving(ctx context.Context) {
 	r.public.Stay()
+	r.step.Store("")
 	r.ready.SetState(server.StateReady)
 	r.announce(ctx, fleet.Ready)
 }
