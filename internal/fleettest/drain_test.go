@@ -101,6 +101,19 @@ func TestDrainCommand(t *testing.T) {
 	})
 }
 
+// keepsConnections reports whether a replica leaves a connection to its client.
+func keepsConnections(t *testing.T, r *Replica) bool {
+	t.Helper()
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	res, err := (&http.Client{Transport: transport}).Get(r.Public + "/lab/whoami")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	return !res.Close
+}
+
 // A request that is withdrawn during the grace leaves a replica that serves, and
 // that can be drained again.
 func TestDrainCancelled(t *testing.T) {
@@ -114,12 +127,18 @@ func TestDrainCancelled(t *testing.T) {
 		if ans := addRow(a, "n"); ans.Status != http.StatusOK {
 			t.Errorf("during the grace: %v", ans)
 		}
+		if keepsConnections(t, a) {
+			t.Error("clients keep their connections during the grace")
+		}
 		if outcome, _ := f.drain(a, 0, "--cancel"); outcome != "withdrawn" {
 			t.Error(outcome)
 		}
 		a.WaitStatus(http.StatusOK)
 		if ans := addRow(a, "n"); ans.Status != http.StatusOK {
 			t.Error(ans)
+		}
+		if !keepsConnections(t, a) {
+			t.Error("it serves again, and closes connections")
 		}
 		if !strings.Contains(a.Log(), `"msg":"drain.withdrawn"`) {
 			t.Error("no drain.withdrawn was logged")
