@@ -164,20 +164,26 @@ func TestKilledInAnAlarm(t *testing.T) {
 			other := f.Start()
 			for round := range Long(20, 1) {
 				victim := f.Start("DWK_FAILPOINTS=" + point + "=kill")
-				list := names(fmt.Sprintf("r%d-", round), 3)
-				for _, name := range list {
-					if victim.Exited() { // a poll of its own has killed it
-						break
+				var list []string
+				// The other one must stand still when they are due, and not with the lock of
+				// the file: it may take more than one try on a slow machine.
+				for try := 0; !victim.Exited() && try < 5; try++ {
+					for _, name := range names(fmt.Sprintf("r%d-%d-", round, try), 3) {
+						if victim.Exited() { // a poll of its own has killed it
+							break
+						}
+						query := "fail=0"
+						if point == "object.alarm.settled" {
+							query = "fail=1"
+						}
+						other.setAlarm(name, time.Second, query)
+						list = append(list, name)
 					}
-					query := "fail=0"
-					if point == "object.alarm.settled" {
-						query = "fail=1"
-					}
-					other.setAlarm(name, time.Second, query) // the other one must stand still by then
+					other.Stop()
+					victim.exitsWithin(8 * time.Second)
+					other.Continue()
 				}
-				other.Stop()
 				code := victim.Wait()
-				other.Continue()
 				if code != -1 || victim.Hits(point) == 0 { // alarms run beside each other
 					t.Fatalf("%s: exit code %d after %d hits, want a death at the point", point, code, victim.Hits(point))
 				}

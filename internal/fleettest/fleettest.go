@@ -23,7 +23,7 @@ const TTL = 2 * time.Second
 
 // patience bounds every wait for something that should happen at once. It is
 // long because machines stall, and nothing is slower for it that works.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // A Kind says where the stores of a fleet are.
 type Kind string

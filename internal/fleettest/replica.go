@@ -175,6 +175,14 @@ func (r *Replica) Exited() bool {
 	}
 }
 
+// exitsWithin waits for the end of the process, for a while.
+func (r *Replica) exitsWithin(d time.Duration) {
+	select {
+	case <-r.done:
+	case <-time.After(d):
+	}
+}
+
 // Wait waits for the end of the process and returns its exit code, -1 for one
 // that a signal ended.
 func (r *Replica) Wait() int {
