@@ -107,7 +107,7 @@ func TestReadOnlyBucket(t *testing.T) {
 	}
 	h := gofakes3.New(backend, gofakes3.WithLogger(gofakes3.DiscardLog())).Server()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, "/shared") && r.Method != http.MethodGet && r.Method != http.MethodHead {
+		if strings.HasPrefix(r.URL.Path, "/shared") && (r.Method != http.MethodGet && r.Method != http.MethodHead || r.URL.Query().Has("uploads")) {
 			t.Errorf("%s %s", r.Method, r.URL)
 			http.Error(w, "", http.StatusForbidden)
 			return

@@ -150,6 +150,7 @@ func TestDBPool(t *testing.T) {
 			observed.Add(1)
 		}
 	}})
+	db.SetConnMaxIdleTime(0) // which would close connections, and their streams with them
 	if _, err := db.ExecContext(t.Context(), `CREATE TABLE t (a)`); err != nil {
 		t.Fatal(err)
 	}
@@ -271,7 +272,8 @@ func TestDBDeadlines(t *testing.T) {
 		})
 	}
 	defer p.Server.SetHook(nil)
-	ctx := context.Background() // has none of its own
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour) // one of its own is no reason to wait for that long
+	defer cancel()
 	for text, call := range map[string]func() error{
 		"1":        func() error { return db.PingContext(ctx) },
 		"2":        func() error { return db.QueryRowContext(ctx, `SELECT 2`).Scan(new(int)) },
