@@ -44,6 +44,11 @@ fuzz: ## fuzz each codec and parser for a while (FUZZTIME=1m)
 	  done; \
 	done
 
+.PHONY: bench-npm
+bench-npm: ## compare SQL batches with those of @libsql/client from npm
+	cd tools/npm && npm ci --ignore-scripts --omit=optional --no-audit --no-fund
+	DWK_TEST_NPM=$(CURDIR)/tools/npm go test -timeout 10m -run '^$$' -bench BesideNode -benchtime 300x ./internal/hrana
+
 .PHONY: bench
 bench: ## run the benchmarks of the code
 	go test -run '^$$' -bench . -benchmem ./...

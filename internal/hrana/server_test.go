@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +17,13 @@ import (
 	"github.com/davidwkeith/dwk/internal/hrana"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if path := os.Getenv(serveVariable); path != "" {
+		serveUntilEOF(path)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // post returns status and body of one request.
 func post(t *testing.T, url, body string) (int, string) {

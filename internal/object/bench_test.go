@@ -4,18 +4,20 @@ import (
 	"context"
 	"log/slog"
 	"net/http/httptest"
+	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/davidwkeith/dwk/internal/kv"
+	"github.com/davidwkeith/dwk/internal/libsql"
 	"github.com/davidwkeith/dwk/internal/libsql/libsqltest"
 	"github.com/davidwkeith/dwk/internal/object/objlog"
 )
 
-// benchmarkEvents runs one kind of event on a number of objects from 16
-// clients.
-func benchmarkEvents(b *testing.B, place libsqltest.Place, path string, objects int) {
-	db := place.Open(b)
+// benchRuntime is a runtime with the classes of the tests.
+func benchRuntime(b *testing.B, db *libsql.DB, objects int) *Runtime {
+	b.Helper()
 	store := kv.New(db)
 	if err := store.Init(b.Context(), objlog.Schema...); err != nil {
 		b.Fatal(err)
@@ -24,13 +26,20 @@ func benchmarkEvents(b *testing.B, place libsqltest.Place, path string, objects 
 	cfg.Resident = 2 * objects
 	cfg.Blobs = nil // no entry is that large
 	rt := New(cfg, store, slog.New(slog.DiscardHandler))
-	defer rt.Stop(context.Background())
+	b.Cleanup(func() { rt.Stop(context.Background()) })
 	for name, class := range testClasses {
 		if err := rt.Register(name, Class{New: class, Env: testEnv{rt: rt}}); err != nil {
 			b.Fatal(err)
 		}
 	}
-	ns := rt.Namespace("Counter")
+	return rt
+}
+
+// benchmarkEvents runs one kind of event on a number of objects from 16
+// clients.
+func benchmarkEvents(b *testing.B, place libsqltest.Place, path string, objects int) {
+	db := place.Open(b)
+	ns := benchRuntime(b, db, objects).Namespace("Counter")
 	var n atomic.Int64
 	trips := db.Trips()
 	b.SetParallelism(8)
@@ -51,6 +60,44 @@ func BenchmarkAdd500ObjectsFile(b *testing.B) { benchmarkEvents(b, libsqltest.Fi
 func BenchmarkAdd1ObjectFile(b *testing.B)    { benchmarkEvents(b, libsqltest.File(b), "/add", 1) }
 func BenchmarkGet1ObjectFile(b *testing.B)    { benchmarkEvents(b, libsqltest.File(b), "/get", 1) }
 func BenchmarkAdd500ObjectsWire(b *testing.B) { benchmarkEvents(b, libsqltest.Wire(b), "/add", 500) }
+
+// BenchmarkWireBesideFile runs the same events on a store in a file and on one
+// over the wire, in turn. "x" is the time over the wire by that on a file, by
+// their medians; both have as many round trips.
+func BenchmarkWireBesideFile(b *testing.B) {
+	for _, path := range []string{"/add", "/get"} {
+		b.Run(path[1:], func(b *testing.B) {
+			places := []libsqltest.Place{libsqltest.File(b), libsqltest.Wire(b)}
+			var took [2][]time.Duration
+			var trips [2]uint64
+			var runs []func(n int)
+			for i, place := range places {
+				db := place.Open(b)
+				ns := benchRuntime(b, db, 100).Namespace("Counter")
+				runs = append(runs, func(n int) {
+					w, before, began := httptest.NewRecorder(), db.Trips(), time.Now()
+					ns.Get(ns.ID(itoa(n%100))).ServeHTTP(w, httptest.NewRequest("POST", "http://test"+path, nil))
+					took[i] = append(took[i], time.Since(began))
+					if w.Code != 200 {
+						b.Fatalf("%d %s", w.Code, w.Body)
+					}
+					trips[i] += uint64(db.Trips() - before)
+				})
+			}
+			for n := 0; b.Loop(); n++ {
+				runs[n%2](n / 2)
+				runs[1-n%2](n / 2)
+			}
+			for i, name := range []string{"file", "wire"} {
+				slices.Sort(took[i])
+				b.ReportMetric(float64(took[i][len(took[i])/2].Microseconds()), "µs/"+name)
+				b.ReportMetric(float64(trips[i])/float64(len(took[i])), "trips/"+name)
+			}
+			b.ReportMetric(float64(took[1][len(took[1])/2])/float64(took[0][len(took[0])/2]), "x")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
 
 // BenchmarkDisk is the yardstick: transactions one after the other.
 func BenchmarkDisk(b *testing.B) {

@@ -1,7 +1,6 @@
 package s3
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -37,20 +36,22 @@ func (b *Bucket) Put(ctx context.Context, key string, body io.Reader, opts durab
 	if err != nil {
 		return durable.ObjectInfo{}, err
 	}
-	var first bytes.Buffer
-	if _, err := io.Copy(&first, io.LimitReader(&source{ctx, body}, int64(b.partSize)+1)); err != nil {
+	var first chunks
+	defer first.free()
+	if err := first.read(&source{ctx, body}, int64(b.partSize)+1); err != nil {
 		return durable.ObjectInfo{}, fmt.Errorf("put %q: %w", key, err)
 	}
 	info := durable.ObjectInfo{Key: key, ContentType: opts.ContentType, Metadata: opts.Metadata}
 	switch {
-	case first.Len() <= b.partSize:
-		sum := sha256.Sum256(first.Bytes())
-		info.Size = int64(first.Len())
-		info.ETag, err = b.single(ctx, key, bytes.NewReader(first.Bytes()), info.Size, sum[:], opts)
+	case first.size <= int64(b.partSize):
+		sum := sha256.New()
+		first.each(func(p []byte) { sum.Write(p) })
+		info.Size = first.size
+		info.ETag, err = b.single(ctx, key, &first, info.Size, sum.Sum(nil), opts)
 	case opts.IfAbsent:
-		info.Size, info.ETag, err = b.spooled(ctx, key, io.MultiReader(&first, &source{ctx, body}), opts)
+		info.Size, info.ETag, err = b.spooled(ctx, key, io.MultiReader(first.reader(), &source{ctx, body}), opts)
 	default:
-		info.Size, info.ETag, err = b.parts(ctx, key, io.MultiReader(&first, &source{ctx, body}), opts)
+		info.Size, info.ETag, err = b.parts(ctx, key, io.MultiReader(first.reader(), &source{ctx, body}), opts)
 	}
 	if err != nil {
 		return durable.ObjectInfo{}, err
