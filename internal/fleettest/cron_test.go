@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/davidwkeith/dwk/internal/hrana"
 )
 
 // setSchedule has the fleet run the lab's schedule like this, each run taking
@@ -178,7 +180,7 @@ func checkOverlaps(t *testing.T, list []cronRun) {
 // lock of a file, so that the others cannot go on.
 func newStopped(t *testing.T) *Fleet {
 	f := New(t, Wire)
-	f.Env = append(f.Env, "DWK_DATABASE_LAB_DB_URL="+startServer(t, filepath.Join(f.Dir, "server", "lab.db")).URL)
+	f.Env = append(f.Env, "DWK_DATABASE_LAB_DB_URL="+startServer(t, hrana.Config{Path: filepath.Join(f.Dir, "server", "lab.db")}).URL)
 	return f
 }
 

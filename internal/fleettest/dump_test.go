@@ -54,6 +54,9 @@ func TestDumpInConstantMemory(t *testing.T) {
 // database opens the coordination database, until the end of the test.
 func (f *Fleet) database() *libsql.DB {
 	f.t.Helper()
+	if f.sql != nil {
+		return f.sql.Open(f.t)
+	}
 	url := "file:" + filepath.Join(f.DataDir, "central", "coordination.sqlite")
 	if f.Server != nil {
 		url = f.Server.URL

@@ -16,6 +16,7 @@ import (
 
 	"github.com/davidwkeith/dwk/internal/bucket/s3"
 	"github.com/davidwkeith/dwk/internal/hrana"
+	"github.com/davidwkeith/dwk/internal/libsql/libsqltest"
 )
 
 // TTL is the lifetime of leases in a fleet of tests.
@@ -52,7 +53,8 @@ type Fleet struct {
 	Descriptors int
 
 	t        testing.TB
-	objects  *s3.Config // where the object store is, nil in a directory
+	sql      *libsqltest.Place // the coordination database, when it is a live one
+	objects  *s3.Config        // where the object store is, nil in a directory
 	replicas int
 }
 

@@ -7,10 +7,12 @@ import (
 
 	"github.com/davidwkeith/dwk/durable"
 	"github.com/davidwkeith/dwk/internal/bucket"
+	"github.com/davidwkeith/dwk/internal/bucket/buckettest"
 	"github.com/davidwkeith/dwk/internal/bucket/dir"
 	"github.com/davidwkeith/dwk/internal/bucket/s3"
 	"github.com/davidwkeith/dwk/internal/bucket/s3test"
 	"github.com/davidwkeith/dwk/internal/hrana"
+	"github.com/davidwkeith/dwk/internal/libsql/libsqltest"
 )
 
 // combinations are the stores that a fleet may have: SQL in files or on a
@@ -27,7 +29,8 @@ var combinations = []struct {
 	{"wire and versitygw", Wire, ownProcess},
 }
 
-// EachStores runs a test on a fleet on each combination of stores. On the wire
+// EachStores runs a test on a fleet on each combination of stores, and on live
+// ones when variables name them. On the wire
 // the lab's SQL database is on a server of its own.
 func EachStores(t *testing.T, test func(t *testing.T, f *Fleet)) {
 	for _, c := range combinations {
@@ -45,6 +48,39 @@ func EachStores(t *testing.T, test func(t *testing.T, f *Fleet)) {
 			test(t, f)
 		})
 	}
+	t.Run("live", func(t *testing.T) { test(t, live(t)) })
+}
+
+// live is a fleet on the stores that variables name, each of which may be
+// missing: then it is in files.
+func live(t *testing.T) *Fleet {
+	t.Helper()
+	if !libsqltest.IsLive() {
+		s3test.Live(t) // or it is skipped
+	}
+	f := New(t, File)
+	if libsqltest.IsLive() {
+		p := libsqltest.Live(t)
+		f.sql = &p
+		f.Env = append(f.Env, "DWK_LIBSQL_URL="+p.URL, "DWK_LIBSQL_TOKEN="+p.Token, "DWK_LIBSQL_NAMESPACE="+p.Namespace)
+	}
+	if s3test.IsLive() {
+		s := s3test.Live(t)
+		config := s3Config(s.URL, s.Region, s.Access, s.Secret)
+		config.PathStyle = s.PathStyle
+		f.objects = &config
+		f.Env = append(f.Env, objectEnv(config, s.Access, s.Secret)...)
+		t.Cleanup(func() { buckettest.Empty(t, f.Objects()) })
+	}
+	return f
+}
+
+// objectEnv are the settings of a fleet for its object store.
+func objectEnv(c s3.Config, access, secret string) []string {
+	return []string{
+		"DWK_OBJECT_STORE_URL=" + c.URL, "DWK_OBJECT_STORE_REGION=" + c.Region, "DWK_OBJECT_STORE_PATH_STYLE=" + c.PathStyle,
+		"DWK_OBJECT_STORE_ACCESS_KEY=" + access, "DWK_OBJECT_STORE_SECRET_KEY=" + secret,
+	}
 }
 
 func inProcess(t testing.TB) (s3.Config, []string) {
@@ -58,11 +94,8 @@ func ownProcess(t testing.TB) (s3.Config, []string) {
 
 // gatewayStore is a part of a server's bucket.
 func gatewayStore(s *s3test.Server) (s3.Config, []string) {
-	url := s.URL(objectBucket) + "/fleet"
-	return s3Config(url, s3test.Region, s.Access, s.Secret), []string{
-		"DWK_OBJECT_STORE_URL=" + url, "DWK_OBJECT_STORE_REGION=" + s3test.Region, "DWK_OBJECT_STORE_PATH_STYLE=true",
-		"DWK_OBJECT_STORE_ACCESS_KEY=" + s.Access, "DWK_OBJECT_STORE_SECRET_KEY=" + s.Secret,
-	}
+	c := s3Config(s.URL(objectBucket)+"/fleet", s3test.Region, s.Access, s.Secret)
+	return c, objectEnv(c, s.Access, s.Secret)
 }
 
 func s3Config(url, region, access, secret string) s3.Config {

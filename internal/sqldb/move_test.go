@@ -93,7 +93,7 @@ func TestDumpAndLoad(t *testing.T) {
 		if !slices.Equal(dump.Left, []string{"f"}) {
 			t.Errorf("left out %q", dump.Left)
 		}
-		other := open(t, libsqltest.Places[map[bool]string{true: "file", false: "wire"}[p.Server != nil]](t))
+		other := open(t, libsqltest.Places[map[bool]string{true: "wire", false: "file"}[p.Server == nil]](t))
 		if empty, err := other.Empty(t.Context()); !empty || err != nil {
 			t.Error(empty, err)
 		}

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func open(t *testing.T, p libsqltest.Place) *sqldb.Database {
 	t.Helper()
-	d, err := sqldb.Open("TEST", libsql.Config{URL: p.URL, Timeout: time.Minute})
+	d, err := sqldb.Open("TEST", p.Config())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ package buckettest
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"maps"
@@ -30,6 +31,7 @@ func Run(t *testing.T, open func(t *testing.T) durable.Bucket, faults Faults) {
 		{"Metadata", testMetadata},
 		{"RefusedOptions", testRefusedOptions},
 		{"Keys", testKeys},
+		{"LongestKey", testLongestKey},
 		{"RefusedKeys", testRefusedKeys},
 		{"Missing", testMissing},
 		{"Overwrite", testOverwrite},
@@ -59,6 +61,29 @@ func Run(t *testing.T, open func(t *testing.T) durable.Bucket, faults Faults) {
 	}
 	for name := range left {
 		t.Errorf("there is no test %s", name)
+	}
+}
+
+// Empty deletes all that a bucket has.
+func Empty(t testing.TB, b durable.Bucket) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	for {
+		page, err := b.List(ctx, durable.ListOptions{})
+		if err != nil {
+			t.Errorf("empty the bucket: %v", err)
+			return
+		}
+		for _, o := range page.Objects {
+			if err := b.Delete(ctx, o.Key); err != nil {
+				t.Errorf("empty the bucket: %v", err)
+				return
+			}
+		}
+		if len(page.Objects) == 0 {
+			return
+		}
 	}
 }
 

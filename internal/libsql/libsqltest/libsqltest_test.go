@@ -15,6 +15,13 @@ func TestFile(t *testing.T) {
 	libsqltest.Run(t, func(t *testing.T) *libsql.DB { return libsqltest.File(t).Open(t) })
 }
 
+func TestLive(t *testing.T) {
+	if !libsqltest.IsLive() {
+		libsqltest.Live(t) // skips
+	}
+	libsqltest.Run(t, func(t *testing.T) *libsql.DB { return libsqltest.Live(t).Open(t) })
+}
+
 func TestWire(t *testing.T) {
 	libsqltest.Run(t, func(t *testing.T) *libsql.DB { return libsqltest.Wire(t).Open(t) })
 }

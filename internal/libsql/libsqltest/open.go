@@ -12,13 +12,14 @@ import (
 
 // A Place is a database that lasts as long as the test.
 type Place struct {
-	// URL is what libsql.Config takes.
-	URL string
+	// URL, Token and Namespace are what libsql.Config takes.
+	URL, Token, Namespace string
 	// Server is behind the URL, or nil when it is a file.
 	Server *hrana.Server
 }
 
-// Places are the kinds of databases that everything above must work on.
+// Places are the kinds of databases that everything above must work on: "file",
+// "wire" and, when a variable names one, "live" ([Live]).
 var Places = map[string]func(testing.TB) Place{"file": File, "wire": Wire}
 
 // File returns a new database file.
@@ -43,12 +44,16 @@ func Wire(t testing.TB) Place {
 	return Place{URL: h.URL, Server: s}
 }
 
+// Config is that of the place. The race detector on a loaded machine is slow;
+// what tests a timeout sets its own.
+func (p Place) Config() libsql.Config {
+	return libsql.Config{URL: p.URL, Token: p.Token, Namespace: p.Namespace, Timeout: time.Minute}
+}
+
 // Open opens the place once more.
 func (p Place) Open(t testing.TB) *libsql.DB {
 	t.Helper()
-	// The race detector on a loaded machine is slow; what tests a timeout sets
-	// its own.
-	db, err := libsql.Open(libsql.Config{URL: p.URL, Timeout: time.Minute})
+	db, err := libsql.Open(p.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
