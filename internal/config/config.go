@@ -140,7 +140,7 @@ type Alarms struct {
 
 // Sockets bounds WebSockets.
 type Sockets struct {
-	Max          int           `key:"max" default:"10000" max:"1000000" help:"Sockets on one replica at most; the next is answered 503. A quarter of the process's limit of open files bounds them too."`
+	Max          int           `key:"max" default:"10000" max:"1000000" help:"Sockets on one replica at most; the next is answered 503. The process's limit of open files bounds them too: what is beyond 10,000 of it, at least a quarter."`
 	MessageLimit Size          `key:"message_limit" default:"1MiB" max:"64MiB" help:"Largest message that comes in, decompressed; a larger one closes its socket with 1009."`
 	QueueLimit   Size          `key:"queue_limit" default:"1MiB" help:"What may wait for a slow reader; more closes its socket with 1008."`
 	Ping         time.Duration `key:"ping" default:"30s" min:"100ms" help:"How long a socket may be silent before it is pinged."`

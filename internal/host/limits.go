@@ -7,6 +7,7 @@ import "syscall"
 const (
 	descriptorsPerObject = 5
 	otherDescriptors     = 512
+	filesForObjects      = 10_000
 )
 
 // maxResident is how many objects the process's limit of open files has room
@@ -16,8 +17,9 @@ func maxResident(sockets int) int {
 	return max((n-otherDescriptors-sockets)/descriptorsPerObject, n/descriptorsPerObject/4, 8)
 }
 
-// maxSockets is how many sockets may have a part of the limit.
-func maxSockets() int { return max(descriptors()/4, 8) }
+// maxSockets is how many sockets may have a part of the limit: what is beyond
+// filesForObjects, at least a quarter.
+func maxSockets() int { return max(descriptors()/4, descriptors()-filesForObjects, 8) }
 
 // descriptors is the process's limit of open files.
 func descriptors() int {
