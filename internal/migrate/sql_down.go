@@ -2,7 +2,6 @@ package migrate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -25,6 +24,10 @@ func (d *Down) moveDatabase(ctx context.Context, t task) (l Line, e entry, err e
 		return l, e, err
 	}
 	temp := d.temp(f.item)
+	// A copy that is complete was not verified, or not noted: it is made again.
+	if err := removeDatabase(temp); err != nil {
+		return l, e, err
+	}
 	var sent int64
 	opts := sqlcopy.Options{Journal: d.planID + "/" + f.name, Progress: func(_, bytes int64) {
 		d.progress.bytes(SQL, max(0, min(bytes, f.size)-sent))
@@ -65,5 +68,5 @@ func (d *Down) moveDatabase(ctx context.Context, t task) (l Line, e entry, err e
 		err = removeDatabase(temp) // what an index of the WAL left
 	}
 	failpoint.Hit("migrate.sql.finished")
-	return l, e, errors.Join(err)
+	return l, e, err
 }

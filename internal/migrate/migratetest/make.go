@@ -41,7 +41,7 @@ func Make(t testing.TB, dir string, o Options) {
 	mkdir(t, dir, "d1", "do/Note", "do/Pod", "r2/FILES/photos/2026", "r2/OTHER", "kv")
 	file(t, filepath.Join(dir, "kv", "CACHE.sqlite"), "")
 	file(t, filepath.Join(dir, "do", "Note", "README.txt"), "not a database")
-	db(t, filepath.Join(dir, "d1", "MAIN_DB.sqlite"), true,
+	DB(t, filepath.Join(dir, "d1", "MAIN_DB.sqlite"), true,
 		`CREATE TABLE big(id INTEGER PRIMARY KEY AUTOINCREMENT, n INTEGER, r REAL, s TEXT UNIQUE, b BLOB, g INTEGER GENERATED ALWAYS AS (n % 7) VIRTUAL)`,
 		fmt.Sprintf(`WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < %d)
 			INSERT INTO big(n, r, s, b) SELECT 9007199254740993 + i, i / 3.0, 'row ' || i || ' ünï', CASE WHEN i %% 5 THEN randomblob(i %% 90) END FROM c`, o.Rows),
@@ -53,14 +53,14 @@ func Make(t testing.TB, dir string, o Options) {
 		`CREATE TABLE child(id INTEGER PRIMARY KEY, p INTEGER REFERENCES parent(id) ON DELETE CASCADE)`,
 		`CREATE TABLE parent(id INTEGER PRIMARY KEY)`, `INSERT INTO child VALUES(1, 99)`,
 		`CREATE VIEW v AS SELECT s FROM big WHERE n > 0`, `PRAGMA user_version = 7`)
-	db(t, filepath.Join(dir, "d1", "SEARCH_DB.sqlite"), false,
+	DB(t, filepath.Join(dir, "d1", "SEARCH_DB.sqlite"), false,
 		`CREATE VIRTUAL TABLE notes USING fts5(title, body)`, `INSERT INTO notes VALUES('one', 'some words'), ('two', 'other words')`)
-	db(t, filepath.Join(dir, "d1", "EMPTY_DB.sqlite"), false, `CREATE TABLE t(a)`)
-	db(t, filepath.Join(dir, "do", "Pod", ID("pod")+".sqlite"), true,
+	DB(t, filepath.Join(dir, "d1", "EMPTY_DB.sqlite"), false, `CREATE TABLE t(a)`)
+	DB(t, filepath.Join(dir, "do", "Pod", ID("pod")+".sqlite"), true,
 		`CREATE VIRTUAL TABLE s USING fts5(a)`, `INSERT INTO s VALUES('hello world')`, `CREATE TABLE q(k TEXT PRIMARY KEY, v BLOB) WITHOUT ROWID`,
 		`INSERT INTO q VALUES('a', randomblob(400000))`, AlarmTable, `INSERT INTO _host_alarm VALUES(1, 1893456000000)`)
 	for i := range o.Objects {
-		db(t, filepath.Join(dir, "do", "Note", ID(Name(i))+".sqlite"), i%4 == 0, noteSQL(i)...)
+		DB(t, filepath.Join(dir, "do", "Note", ID(Name(i))+".sqlite"), i%4 == 0, noteSQL(i)...)
 	}
 	for i := range o.Bodies {
 		WriteBody(t, dir, "FILES", fmt.Sprintf("photos/2026/%d ä b+c.txt", i), fmt.Appendf(nil, "body %d", i), "text/plain; charset=utf-8", map[string]string{"traceId": fmt.Sprintf("Ünï %d", i)})
@@ -76,7 +76,7 @@ func Make(t testing.TB, dir string, o Options) {
 		jobs = append(jobs, fmt.Sprintf(`INSERT INTO queue_jobs(queue, body, attempts, visible_at, dead) VALUES('%s', '{"i": %d, "big": 9007199254740993}', %d, %d, %d)`,
 			[]string{"mail", "push"}[i%2], i, i%3, []int64{1700000000000 + int64(i), Future}[i/2%2], btoi(i%10 == 9)))
 	}
-	db(t, filepath.Join(dir, "queue.sqlite"), true, jobs...)
+	DB(t, filepath.Join(dir, "queue.sqlite"), true, jobs...)
 }
 
 // AlarmTable makes the table of alarms.
@@ -127,8 +127,8 @@ func file(t testing.TB, path, text string) {
 	}
 }
 
-// db makes a database of statements; with wal they stay in its WAL.
-func db(t testing.TB, path string, wal bool, sql ...string) {
+// DB makes a database of statements; with wal they stay in its WAL.
+func DB(t testing.TB, path string, wal bool, sql ...string) {
 	t.Helper()
 	c, err := sqlite.Open(path)
 	if err != nil {
