@@ -70,7 +70,7 @@ func TestMoveKilledAtEveryPoint(t *testing.T) {
 		"migrate.marked=kill", "migrate.sql.begun=kill", "migrate.sql.copied=kill", "migrate.sql.finished=kill",
 		"objectops.commit.before=kill", "objectops.commit.after=2*kill", "migrate.object.moved=2*kill", "migrate.object.verify=2*kill", "objectops.put.after=kill",
 		"bucket.put.before=2*kill", "bucket.put.between=2*kill", "migrate.body.moved=2*kill",
-		"migrate.queue.sent=kill", "migrate.journal.before=kill", "migrate.journal.after=kill", "migrate.ended=kill",
+		"migrate.queue.sent=kill", "migrate.ended=kill",
 	} {
 		f.move(point, up...)
 	}
@@ -79,7 +79,7 @@ func TestMoveKilledAtEveryPoint(t *testing.T) {
 	down := []string{"to-local", "--data-dir", back, "--yes", "--jobs", "1"}
 	for _, point := range []string{
 		"migrate.marked=kill", "migrate.sql.copied=kill", "migrate.sql.finished=2*kill", "migrate.object.verify=2*kill", "migrate.object.moved=3*kill",
-		"migrate.body.between=2*kill", "migrate.body.moved=2*kill", "migrate.queue.sent=kill", "migrate.queue.marked=kill", "migrate.journal.before=kill", "migrate.ended=kill", "migrate.unmarked=kill",
+		"migrate.body.between=2*kill", "migrate.body.moved=2*kill", "migrate.queue.sent=kill", "migrate.queue.marked=kill", "migrate.ended=kill", "migrate.unmarked=kill",
 	} {
 		f.move(point, down...)
 	}
@@ -88,6 +88,22 @@ func TestMoveKilledAtEveryPoint(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(back, ".dwk-migrate")); !os.IsNotExist(err) {
 		t.Errorf("what is left of the work: %v", err)
 	}
+}
+
+// TestMoveKilledAtTheJournal: what was done and not noted is found done.
+func TestMoveKilledAtTheJournal(t *testing.T) {
+	t.Parallel()
+	f := New(t, File)
+	f.moveConfig()
+	old, back := filepath.Join(f.Dir, "old"), filepath.Join(f.Dir, "back")
+	migratetest.Make(t, old, moveData)
+	want := migratetest.Local(t, old)
+	for _, args := range [][]string{{"to-central", "--data-dir", old, "--yes"}, {"to-local", "--data-dir", back, "--yes"}} {
+		f.move("migrate.journal.before=kill", args...)
+		f.move("migrate.journal.after=kill", args...)
+		f.mustMove(args...)
+	}
+	migratetest.Compare(t, "back", migratetest.Local(t, back), want)
 }
 
 // TestMoveKilledAnywhere kills moves at random moments.
