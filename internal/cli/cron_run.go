@@ -3,12 +3,14 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/davidwkeith/dwk/internal/cron"
 	"github.com/davidwkeith/dwk/internal/host"
+	"github.com/davidwkeith/dwk/internal/kv/tuple"
 	"github.com/davidwkeith/dwk/internal/term"
 )
 
@@ -91,7 +93,7 @@ func (e *env) requestRun(ctx context.Context, s *host.Stores, o cronRunOptions, 
 			return err
 		}
 	}
-	before, err := newestRun(call, s, o.name, at.UnixMilli())
+	before, _, err := newestRun(call, s, o.name, at.UnixMilli())
 	if err != nil {
 		return err
 	}
@@ -103,7 +105,7 @@ func (e *env) requestRun(ctx context.Context, s *host.Stores, o cronRunOptions, 
 	if o.wait {
 		long, cancel := e.boundIfAsked(ctx)
 		defer cancel()
-		r, err := awaitRun(long, s, o.name, out.At, before.Attempt)
+		r, err := awaitRun(long, s, o.name, id, out.At, before.Attempt)
 		if err != nil {
 			return err
 		}
@@ -118,29 +120,38 @@ func (e *env) requestRun(ctx context.Context, s *host.Stores, o cronRunOptions, 
 	return nil
 }
 
-// newestRun is the run of an occurrence with the highest attempt.
-func newestRun(ctx context.Context, s *host.Stores, name string, at int64) (cron.Run, error) {
-	for r, err := range cron.Runs(ctx, s.KV, name, cron.History) {
-		if err != nil || r.At == at {
-			return r, err
+// newestRun is the run of an occurrence with the highest attempt, and whether the
+// occurrence is won and not ended: then there may be one more.
+func newestRun(ctx context.Context, s *host.Stores, name string, at int64) (r cron.Run, open bool, err error) {
+	x, _, err := cron.Examine(ctx, s.KV, name)
+	for _, line := range x.Lines {
+		if line.At == at {
+			r = line
 		}
 	}
-	return cron.Run{}, nil
+	return r, slices.ContainsFunc(x.Claims, func(c cron.Claim) bool { return c.At == at }), err
 }
 
 // runPause is the time between two looks for the end of a run.
 const runPause = 200 * time.Millisecond
 
-// awaitRun waits for the end of the run of an occurrence behind an attempt. One
-// that was cut off is repeated once.
-func awaitRun(ctx context.Context, s *host.Stores, name string, at int64, attempt int) (cron.Run, error) {
+// awaitRun waits for the end of the run that was asked for, behind an attempt. One
+// that was cut off may be repeated.
+func awaitRun(ctx context.Context, s *host.Stores, name, request string, at int64, attempt int) (cron.Run, error) {
 	for {
-		r, err := newestRun(ctx, s, name, at)
+		// In this order: one that was taken between the looks is seen.
+		_, waits, err := s.KV.Get(ctx, tuple.Key{cron.PrefixRequest, name, request})
 		if err != nil {
-			return r, err
+			return cron.Run{}, err
 		}
-		if r.Attempt > attempt && (r.Outcome == cron.OK || r.Outcome == cron.Failed || r.Outcome == cron.Interrupted && r.Attempt > attempt+1) {
+		r, open, err := newestRun(ctx, s, name, at)
+		switch {
+		case err != nil:
+			return r, err
+		case r.Attempt > attempt && !open:
 			return r, nil
+		case !waits && !open:
+			return r, fmt.Errorf("the run of schedule %s was not begun within %s, or the history does not show it any more", name, cron.RequestTTL)
 		}
 		select {
 		case <-ctx.Done():

@@ -10,6 +10,7 @@ import (
 
 	"github.com/davidwkeith/dwk/durable"
 	"github.com/davidwkeith/dwk/internal/cron"
+	"github.com/davidwkeith/dwk/internal/kv"
 	"github.com/davidwkeith/dwk/internal/kv/tuple"
 )
 
@@ -143,5 +144,52 @@ func TestCronMistakes(t *testing.T) {
 	}
 	if out := f.ok("cron", "history", "every-five"); !strings.Contains(out, "interrupted") {
 		t.Error(out)
+	}
+}
+
+// Who waits for a run is told when it was cut off for good, and when nobody runs
+// it.
+func TestCronRunIsNeverFinished(t *testing.T) {
+	f := newFixture(t)
+	request := func() (key tuple.Key) {
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+			for e, err := range f.stores.KV.List(t.Context(), kv.ListOptions{Prefix: tuple.Key{cron.PrefixRequest}}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				return e.Key
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("nobody asks for a run")
+			}
+		}
+	}
+	const at = 1_700_000_000_000
+	f.set([]any{cron.PrefixLast, "every-five"}, map[string]any{"since": 1}, 0)
+	for _, c := range []struct {
+		words string
+		lines bool
+	}{{"was interrupted", true}, {"not begun within 1h", false}} {
+		done := make(chan result)
+		go func() {
+			done <- f.run("cron", "run", "every-five", "--at", time.UnixMilli(at).UTC().Format(time.RFC3339), "--wait", "--yes")
+		}()
+		key := request()
+		if c.lines { // won, cut off, and closed
+			f.set([]any{cron.PrefixOccurrence, "every-five", tuple.Millis(at)}, map[string]any{"state": "running", "until": 1, "holder": "h"}, time.Hour)
+			f.set([]any{cron.PrefixRun, "every-five", tuple.Millis(at), 1}, map[string]any{"replica": "r", "started_at": 5}, time.Hour)
+			f.remove(key...)
+			select {
+			case r := <-done:
+				t.Errorf("it does not wait for the repeat: %+v", r)
+			case <-time.After(3 * runPause):
+			}
+			f.remove(cron.PrefixOccurrence, "every-five", tuple.Millis(at))
+		} else {
+			f.remove(key...)
+		}
+		if r := <-done; r.code != exitFailed || !strings.Contains(r.err, c.words) {
+			t.Errorf("%+v", r)
+		}
 	}
 }
