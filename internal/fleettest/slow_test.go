@@ -51,7 +51,7 @@ func TestDrainWaitsForSlowClients(t *testing.T) {
 				t.Errorf("%s: %d, %d bytes", path, ans.Status, len(ans.Body))
 			}
 		}
-		wantNoTrace(t, f, "dwk_lease")
+		wantNoLease(t, f, a)
 	})
 }
 
@@ -86,7 +86,7 @@ func TestDrainCutsSlowClients(t *testing.T) {
 			t.Errorf("%s is there: %v", path, ans)
 		}
 	}
-	wantNoTrace(t, f, "dwk_lease")
+	wantNoLease(t, f, a)
 }
 
 // Clients that are too slow are ended: they keep no lease, no memory for long,

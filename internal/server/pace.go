@@ -144,7 +144,8 @@ func (b *pacedBody) allowed() time.Duration {
 	return bodyStart + time.Duration(float64(b.got)/float64(b.pace.Rate)*float64(time.Second))
 }
 
-// count adds n bytes that took d, and reports whether that is too slow.
+// count adds n bytes that took d, and reports whether the slice that ends with
+// them has brought too little. Nothing that comes is too late for the average.
 func (b *pacedBody) count(n int, d time.Duration) (slow bool) {
 	b.waited, b.sliceWaited = b.waited+d, b.sliceWaited+d
 	b.got, b.sliceGot = b.got+int64(n), b.sliceGot+int64(n)
@@ -152,7 +153,7 @@ func (b *pacedBody) count(n int, d time.Duration) (slow bool) {
 		slow = b.sliceGot < b.least()
 		b.sliceWaited, b.sliceGot = 0, 0
 	}
-	return slow || b.pace.Rate > 0 && b.waited > b.allowed()
+	return slow
 }
 
 // A pacedWriter bounds how long each piece of an answer may wait for its client,

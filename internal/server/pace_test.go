@@ -319,3 +319,51 @@ func TestPaceOfHijacked(t *testing.T) {
 		}
 	})
 }
+
+// All of it holds for the streams of HTTP/2 too.
+func TestPaceOfHTTP2(t *testing.T) {
+	h := func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			countBody(w, r)
+			return
+		}
+		for range 3 {
+			fmt.Fprint(w, "piece ")
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Hour)
+		}
+	}
+	var h2 http.Protocols
+	h2.SetUnencryptedHTTP2(true)
+	synctest.Test(t, func(t *testing.T) {
+		s := &Server{pace: testPace}
+		web := &http.Server{Handler: s.paced(http.HandlerFunc(h)), Protocols: &h2}
+		p := &pipe{make(chan net.Conn), make(chan struct{})}
+		done := make(chan struct{})
+		go func() { defer close(done); web.Serve(p) }()
+		transport := &http.Transport{Protocols: &h2, DialContext: func(context.Context, string, string) (net.Conn, error) {
+			client, server := net.Pipe()
+			p.conns <- server
+			return client, nil
+		}}
+		client := &http.Client{Transport: transport}
+		if res, err := client.Get("http://x/"); err != nil {
+			t.Error(err)
+		} else if b, err := io.ReadAll(res.Body); res.ProtoMajor != 2 || string(b) != "piece piece piece " || err != nil {
+			t.Errorf("%s %q, %v", res.Proto, b, err)
+		}
+		body, feed := io.Pipe()
+		began := time.Now()
+		if res, err := client.Post("http://x/", "", body); err != nil {
+			t.Error(err)
+		} else if d := time.Since(began); res.StatusCode != http.StatusRequestTimeout || d != testPace.Stall {
+			t.Errorf("%s after %v", res.Status, d)
+		}
+		feed.Close()
+		transport.CloseIdleConnections()
+		web.Close()
+		<-done
+	})
+}
