@@ -49,7 +49,7 @@ func parseAddress(s string) (address, error) {
 			return address{}, errors.New("database URL: not a valid URL")
 		}
 		if u.User != nil {
-			return address{}, errors.New("database URL: user information: " + s)
+			return address{}, errors.New("database URL: user information is not taken; a token is set by its own option")
 		}
 		if u.Host == "" || u.Hostname() == "" {
 			return address{}, errors.New("database URL: no host")
