@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 	"time"
 
@@ -77,34 +78,45 @@ func (z *zeros) Read(p []byte) (int, error) {
 // with.
 func TestCallsEndWithTheirCaller(t *testing.T) {
 	f := newFleet(t)
-	a := f.join("a", func(c *Config) { c.EventTimeout = 400 * time.Millisecond })
+	a := f.join("a", func(c *Config) { c.EventTimeout = time.Second })
 	for name, with := range map[string]func(r *http.Request) context.Context{
 		"its context":     func(r *http.Request) context.Context { return r.Context() },
 		"another context": func(*http.Request) context.Context { return context.Background() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			ended := make(chan error, 1)
-			deadlines := make(chan time.Time, 2)
+			var mu sync.Mutex
+			var caller, callee time.Time
 			h := handlers{}
 			h["/call"] = func(o *funcObject, w http.ResponseWriter, r *http.Request) {
 				d, _ := r.Context().Deadline()
-				deadlines <- d
-				time.Sleep(100 * time.Millisecond) // so that the callee's own deadline is later
-				_, err := callStub(o, "y").Do(request(r, "/wait", with(r)))
-				ended <- err
+				mu.Lock()
+				caller = d
+				mu.Unlock()
+				time.Sleep(50 * time.Millisecond) // so that the callee's own deadline is later
+				if _, err := callStub(o, "y").Do(request(r, "/wait", with(r))); err == nil {
+					t.Error("the call did not fail")
+				}
 			}
 			h["/wait"] = func(_ *funcObject, _ http.ResponseWriter, r *http.Request) {
 				d, _ := r.Context().Deadline()
-				deadlines <- d
+				mu.Lock()
+				callee = d
+				mu.Unlock()
 				<-r.Context().Done()
 			}
-			if w := a.do(t, "x", "/call", h); w.Code != 503 {
-				t.Errorf("%d %s", w.Code, w.Body)
-			}
-			if err := <-ended; err == nil {
-				t.Error("the call did not fail")
-			}
-			if caller, callee := <-deadlines, <-deadlines; callee.After(caller) {
+			// On a slow machine the deadline may be over before either runs.
+			eventually(t, "both have run", func() bool {
+				mu.Lock()
+				caller, callee = time.Time{}, time.Time{}
+				mu.Unlock()
+				if w := a.do(t, "x", "/call", h); w.Code != 503 {
+					t.Errorf("%d %s", w.Code, w.Body)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				return !caller.IsZero() && !callee.IsZero()
+			})
+			if callee.After(caller) {
 				t.Errorf("the callee had until %v, its caller until %v", callee, caller)
 			}
 		})
@@ -115,9 +127,18 @@ func TestCallsEndWithTheirCaller(t *testing.T) {
 // fails as that one did, and commits nothing behind an answer that denies it.
 func TestHandedOverAnswersAreTrue(t *testing.T) {
 	f := newFleet(t)
-	a := f.join("a", func(c *Config) { c.AcquireTimeout = 300 * time.Millisecond })
-	f.holdLease("y", "other")
+	a := f.join("a", func(c *Config) { c.Waiters = 1 })
 	h := handlers{}
+	// One event of y runs and one waits: the next is refused.
+	running, release := make(chan struct{}), make(chan struct{})
+	h["/hold"] = func(*funcObject, http.ResponseWriter, *http.Request) { close(running); <-release }
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer close(release)
+	wg.Go(func() { a.do(t, "y", "/hold", h) })
+	<-running
+	wg.Go(func() { a.do(t, "y", "/get", h) })
+	a.waitQueued(t, 1)
 	h["/over"] = func(o *funcObject, w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if v := recover(); v != nil {

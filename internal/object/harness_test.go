@@ -322,13 +322,16 @@ func itoa(n int) string { return strconv.Itoa(n) }
 func (f *fleet) store() *kv.Store { return kv.New(f.db) }
 
 // holdLease takes an object's lease for a replica that does not exist.
-func (f *fleet) holdLease(name, replica string) { f.t.Helper(); f.holdClass("Counter", name, replica) }
+func (f *fleet) holdLease(name, replica string) {
+	f.t.Helper()
+	f.holdClass("Counter", name, replica, testTTL)
+}
 
-func (f *fleet) holdClass(class, name, replica string) {
+func (f *fleet) holdClass(class, name, replica string, ttl time.Duration) {
 	f.t.Helper()
 	p := kv.NewPlan()
 	if _, err := (lease.Attempt{Class: class, ID: durable.IDFromName(name).String(), Holder: "h-" + replica, Replica: replica,
-		Event: lease.EventRequest, TTL: testTTL, DeadlineMs: time.Now().Add(time.Hour).UnixMilli()}).Add(p); err != nil {
+		Event: lease.EventRequest, TTL: ttl, DeadlineMs: time.Now().Add(time.Hour).UnixMilli()}).Add(p); err != nil {
 		f.t.Fatal(err)
 	}
 	if v, err := f.store().Commit(f.t.Context(), p); err != nil || !v.OK {

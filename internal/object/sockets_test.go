@@ -343,11 +343,11 @@ func TestRefusedMessagesAreRunAgain(t *testing.T) {
 // deadline has passed.
 func TestMessagesThatCannotRunInterrupt(t *testing.T) {
 	f := newFleet(t)
-	a := f.join("a", func(c *Config) { c.EventTimeout, c.AcquireTimeout = 600*time.Millisecond, 200*time.Millisecond })
+	a := f.join("a", func(c *Config) { c.EventTimeout, c.AcquireTimeout = 3*time.Second, 2*time.Second })
 	r := &rooms{message: echo}
 	c := dial(t, r.serve(t, a)+"x?name=c")
 	a.settled(t, f)
-	f.holdClass("Room", "x", "other")
+	f.holdClass("Room", "x", "other", time.Hour)
 	c.say("one")
 	c.wantClose(1012)
 }
