@@ -180,6 +180,9 @@ func (a *actor) answer(evs []*event, err error) {
 			ev.takeBack()
 		}
 	}
+	if errors.Is(err, durable.ErrUnknownOutcome) {
+		a.rt.holds.poke(a)
+	}
 	for _, ev := range evs {
 		failpoint.Hit("object.answer.before")
 		header := http.Header{}

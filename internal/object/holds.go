@@ -176,6 +176,16 @@ func (s *Holds) Polled(res []libsql.Result, err error, sent time.Time) bool {
 	return false
 }
 
+// poke has an object told, if it has sockets here: what it stored last may be
+// there although its event sent nothing.
+func (s *Holds) poke(a *actor) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h := s.objects[key{a.class, a.id}]; h != nil && s.rt.ctx.Err() == nil {
+		s.wakeLocked(h)
+	}
+}
+
 // wakeLocked has an object told, once at a time.
 func (s *Holds) wakeLocked(h *hold) {
 	if h.waking {

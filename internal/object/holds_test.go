@@ -201,3 +201,33 @@ func TestRefusedEventsMarkNothing(t *testing.T) {
 	there.say("two")
 	there.want("two")
 }
+
+// TestUnknownOutcomesAreTold: what was stored by a commit whose outcome was not
+// found out reaches the sockets here all the same.
+func TestUnknownOutcomesAreTold(t *testing.T) {
+	f := newFleet(t)
+	a := f.join("a", func(c *Config) { c.EventTimeout = 2 * time.Second })
+	r := &rooms{message: echo, woken: repeat}
+	url := r.serve(t, a)
+	speaker, listener := dial(t, url+"x"), dial(t, url+"x")
+	a.settled(t, f)
+	var cut atomic.Bool
+	a.faults.setBefore(func(stmts []libsql.Statement) error {
+		if cut.Load() && isAcquire(stmts) {
+			return lost()
+		}
+		return nil
+	})
+	a.faults.setAfter(func(stmts []libsql.Statement) error {
+		if isCommit(stmts) && mentions(stmts, "INSERT INTO obj_log") && !cut.Swap(true) {
+			return lost()
+		}
+		return nil
+	})
+	speaker.say("one")
+	speaker.wantClose(1012)
+	cut.Store(false)
+	a.faults.setBefore(nil)
+	a.faults.setAfter(nil)
+	listener.want("woken by one")
+}

@@ -180,9 +180,9 @@ func (r *Runtime) Stop(ctx context.Context) error {
 
 	err := errors.Join(sockets, r.settle(ctx))
 	r.cancel()
+	r.loops.Wait()
 	r.wakes.Wait()
 	r.sockets.Stop()
-	r.loops.Wait()
 	r.releases.Wait()
 	r.commits.Wait()
 	if r.workers.close(); err == nil { // else one runs a handler that does not end
