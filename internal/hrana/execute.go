@@ -208,7 +208,7 @@ func argument(q *statement, i int, name string) (any, bool) {
 		if i < 1 || i > len(q.Args) {
 			return nil, false
 		}
-		return q.Args[i-1].V, true
+		return q.Args[i-1], true
 	}
 	for _, want := range []string{name, name[1:]} {
 		for _, a := range q.NamedArgs {

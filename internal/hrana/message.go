@@ -20,9 +20,9 @@ type request struct {
 }
 
 type statement struct {
-	SQL       *string          `json:"sql"`
-	SQLID     *int32           `json:"sql_id"`
-	Args      []proto.Argument `json:"args"`
+	SQL       *string         `json:"sql"`
+	SQLID     *int32          `json:"sql_id"`
+	Args      proto.Arguments `json:"args"`
 	NamedArgs []struct {
 		Name  string         `json:"name"`
 		Value proto.Argument `json:"value"`

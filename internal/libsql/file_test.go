@@ -174,7 +174,7 @@ func TestFileTurn(t *testing.T) {
 		done <- err
 	}()
 	var err error
-	for err == nil {
+	for err == nil || libsql.OutcomeOf(err) == libsql.Failed { // a slow machine ends it while it runs
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		_, err = db.Batch(ctx, libsql.Write, libsql.S("SELECT 1"))
 		cancel()

@@ -134,9 +134,9 @@ type stepResult struct {
 	Cols []struct {
 		Name *string `json:"name"`
 	} `json:"cols"`
-	Rows      [][]proto.Value `json:"rows"`
-	Affected  *int64          `json:"affected_row_count"`
-	LastRowID rowID           `json:"last_insert_rowid"`
+	Rows      []proto.Values `json:"rows"`
+	Affected  *int64         `json:"affected_row_count"`
+	LastRowID rowID          `json:"last_insert_rowid"`
 }
 
 // decodeBatch gives the verdict on an answer. It is Failed only when the answer
@@ -292,15 +292,11 @@ func (s *stepResult) decode(r *Result) error {
 	return nil
 }
 
-func decodeRow(values []proto.Value, columns int) (Row, error) {
+func decodeRow(values []any, columns int) (Row, error) {
 	if len(values) != columns {
 		return nil, errors.New("a row has another number of values than columns")
 	}
-	row := make(Row, len(values))
-	for i, v := range values {
-		row[i] = v.V
-	}
-	return row, nil
+	return values, nil
 }
 
 // A rowID is a string in the specification, but a number in sqld's cursors, and

@@ -2,6 +2,7 @@ package libsql
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -55,8 +56,8 @@ type entry struct {
 	Cols []struct {
 		Name *string `json:"name"`
 	} `json:"cols"`
-	Row   []proto.Value `json:"row"`
-	Error *proto.Error  `json:"error"`
+	Row   proto.Values `json:"row"`
+	Error *proto.Error `json:"error"`
 }
 
 // run reads the entries of the two steps, and yields the rows of the second.
@@ -80,7 +81,7 @@ func (c *cursor) run(head func([]string), yield func(Row) bool) error {
 			return err
 		}
 		var e entry
-		if err := json.Unmarshal(line, &e); err != nil {
+		if err := e.read(line); err != nil {
 			return oddAnswer("%v", err)
 		}
 		switch {
@@ -114,6 +115,20 @@ func (c *cursor) run(head func([]string), yield func(Row) bool) error {
 			return oddAnswer("an entry of type %.20q in the wrong place", e.Type)
 		}
 	}
+}
+
+// read reads a line. Nearly all are rows in one form, which needs no general
+// parser.
+func (e *entry) read(line []byte) (err error) {
+	if row, ok := bytes.CutPrefix(line, []byte(`{"type":"row","row":`)); ok {
+		if row, ok = bytes.CutSuffix(bytes.TrimSpace(row), []byte("}")); ok {
+			if e.Row, err = proto.ParseRow(row); err == nil {
+				e.Type = "row"
+				return nil
+			}
+		}
+	}
+	return json.Unmarshal(line, e)
 }
 
 func (e *entry) names() []string {

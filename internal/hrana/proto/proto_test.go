@@ -107,3 +107,39 @@ func FuzzParseValue(f *testing.F) {
 		}
 	})
 }
+
+// TestParseRow: a list that is cut or goes on is none.
+func TestParseRow(t *testing.T) {
+	for _, in := range []string{`[{"type":"null"},]`, `[{"type":"null",}]`, `[{"type":"null"}`, `[{"type":"null"}{"type":"null"}]`, `[]]`, `[,{"type":"null"}]`,
+		`[{"type":"float","value":1}]x`, `["\"]`, `[{"type":"text","value":"`, `[{"":"\\\"`, `{`, ``, `[`, `[{}]`, `[null]`, `[{"type":"null"]`} {
+		if v, err := ParseRow([]byte(in)); err == nil {
+			t.Errorf("%s was read as %#v", in, v)
+		}
+	}
+}
+
+// FuzzParseRow: what is JSON is read as its values are apart.
+func FuzzParseRow(f *testing.F) {
+	for _, s := range []string{`[]`, `null`, `[{"type":"null"}]`, ` [ {"type":"text","value":"a\"\\"} , {"value":"7","type":"integer"} ] `, `[{"type":"blob","base64":"AQ=="}]`, `[1]`, `{}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		got, err := ParseRow(in)
+		if !json.Valid(in) {
+			return
+		}
+		var apart []Value
+		want := json.Unmarshal(in, &apart)
+		if (err == nil) != (want == nil) {
+			t.Fatalf("%s: %v, apart %v", in, err, want)
+		}
+		if err == nil && len(got) != len(apart) {
+			t.Fatalf("%s: %d values, apart %d", in, len(got), len(apart))
+		}
+		for i := range got {
+			if err == nil && !reflect.DeepEqual(got[i], apart[i].V) {
+				t.Fatalf("%s: %#v, apart %#v", in, got, apart)
+			}
+		}
+	})
+}
