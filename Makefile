@@ -59,6 +59,11 @@ bench-npm: ## compare SQL batches with those of @libsql/client from npm
 bench: ## run the benchmarks of the code
 	go test -run '^$$' -bench . -benchmem ./...
 
+.PHONY: bench-remotestorage
+bench-remotestorage: build ## measure the remoteStorage server beside armadietto; needs node, npm and strace
+	mkdir -p bin/armadietto && npm install --silent --no-save --no-audit --no-fund --prefix bin/armadietto armadietto@0.6.6
+	DWK_BENCH_ARMADIETTO=$(CURDIR)/bin/armadietto DWK_BENCH_PROGRAM=$(CURDIR)/bin/dwk go test -timeout 20m -count=1 -v -run TestStorageSpeed ./internal/fleettest
+
 .PHONY: check-configs
 check-configs: ## check and test the alert rules; needs promtool (Debian: prometheus)
 	promtool check rules configs/prometheus-alerts.yaml
