@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/davidwkeith/dwk/durable"
@@ -153,6 +154,7 @@ func (a *accounts) remove(ctx context.Context, vs vaults, acc account) error {
 
 // login checks a password. Failures count against the name and the client.
 func (a *accounts) login(ctx context.Context, name, password, client string) (account, error) {
+	name, _, _ = strings.Cut(strings.ToLower(strings.TrimSpace(name)), "@") // people type their address
 	if len(password) > maxPassword || !validName(name) {
 		name, password = "", "" // which is nobody's, and takes as long
 	}

@@ -151,5 +151,6 @@ func (v *vault) unknown(ctx context.Context, q unknownRequest) (unknownRequest, 
 			out.Keys = append(out.Keys, key)
 		}
 	}
-	return out, nil
+	// An object that was brought back to an earlier state may lack its alarm.
+	return out, v.setAlarm(ctx)
 }

@@ -22,7 +22,10 @@ import (
 	"github.com/davidwkeith/dwk/internal/host"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	theHasher.memory = 64 // what a hash costs is not what tests are about
+	goleak.VerifyTestMain(m)
+}
 
 // A fixture is the application on a replica in this process, with a clock that
 // tests move and a bucket that they watch.
@@ -35,6 +38,8 @@ type fixture struct {
 	shift  atomic.Int64 // by which the Vaults' clock is ahead
 	bucket *watchedBucket
 	log    *syncBuffer
+	// frozen is the time that front doors see, when it is not zero.
+	frozen atomic.Int64
 	// statements counts those that Vaults have run.
 	statements atomic.Int64
 }
@@ -101,6 +106,10 @@ func (f *fixture) app() durable.App {
 		f.env, f.vaults = env, newVaults(env)
 		return newFront(testEnv{env, f})
 	}
+	build := app.WellKnown["webfinger"]
+	app.WellKnown = map[string]func(durable.Env) (http.Handler, error){"webfinger": func(env durable.Env) (http.Handler, error) {
+		return build(testEnv{env, f})
+	}}
 	app.Classes = map[string]durable.Class{vaultClass: func(s durable.State, env durable.Env) (durable.Object, error) {
 		o, err := newVault(shiftedState{s, f}, testEnv{env, f})
 		if err != nil {
@@ -128,6 +137,13 @@ func (v testVault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 type testEnv struct {
 	durable.Env
 	f *fixture
+}
+
+func (e testEnv) Now() time.Time {
+	if at := e.f.frozen.Load(); at != 0 {
+		return time.UnixMilli(at)
+	}
+	return e.Env.Now()
 }
 
 func (e testEnv) Bucket(name string) durable.Bucket {

@@ -109,14 +109,16 @@ const (
 	formCookie    = "rs_form"
 )
 
-func (f *front) cookie(name, value string, age time.Duration, same http.SameSite) *http.Cookie {
+// cookie is one that other sites cannot have sent with a form of theirs, but with
+// a link: the dialog is reached by one.
+func (f *front) cookie(name, value string, age time.Duration) *http.Cookie {
 	path := f.places.base.Path
 	if path == "" {
 		path = "/"
 	}
 	return &http.Cookie{
 		Name: name, Value: value, Path: path, MaxAge: int(age / time.Second), HttpOnly: true,
-		Secure: f.places.base.Scheme == "https", SameSite: same,
+		Secure: f.places.base.Scheme == "https", SameSite: http.SameSiteLaxMode,
 	}
 }
 
@@ -130,7 +132,7 @@ func (f *front) formToken(w http.ResponseWriter, r *http.Request) string {
 		return c.Value
 	}
 	token := rand.Text()
-	http.SetCookie(w, f.cookie(formCookie, token, 24*time.Hour, http.SameSiteStrictMode))
+	http.SetCookie(w, f.cookie(formCookie, token, 24*time.Hour))
 	return token
 }
 
@@ -158,7 +160,7 @@ func (f *front) startSession(w http.ResponseWriter, r *http.Request, acc account
 	ttl := time.Duration(f.settings.SessionTTL)
 	secret, err := f.accounts.session(r.Context(), acc, ttl)
 	if err == nil {
-		http.SetCookie(w, f.cookie(sessionCookie, secret, ttl, http.SameSiteLaxMode))
+		http.SetCookie(w, f.cookie(sessionCookie, secret, ttl))
 	}
 	return err
 }
@@ -289,7 +291,7 @@ func (f *front) logout(w http.ResponseWriter, r *http.Request, _ account) {
 			return
 		}
 	}
-	http.SetCookie(w, f.cookie(sessionCookie, "", -time.Second, http.SameSiteLaxMode))
+	http.SetCookie(w, f.cookie(sessionCookie, "", -time.Second))
 	f.home(w, r)
 }
 

@@ -28,9 +28,12 @@ const (
 
 // A hasher makes and checks password hashes, a few at a time: each takes
 // memory.
-type hasher struct{ turns chan struct{} }
+type hasher struct {
+	turns  chan struct{}
+	memory uint32 // of each, in KiB
+}
 
-var theHasher = &hasher{turns: make(chan struct{}, hashAtOnce)}
+var theHasher = &hasher{make(chan struct{}, hashAtOnce), hashMemory}
 
 func (h *hasher) key(ctx context.Context, password string, salt []byte, time, memory uint32, threads uint8) ([]byte, error) {
 	select {
@@ -46,22 +49,24 @@ func (h *hasher) key(ctx context.Context, password string, salt []byte, time, me
 func (h *hasher) hash(ctx context.Context, password string) (string, error) {
 	salt := make([]byte, saltSize)
 	rand.Read(salt) //nolint:errcheck // never fails: it ends the program instead
-	key, err := h.key(ctx, password, salt, hashTime, hashMemory, hashThreads)
+	key, err := h.key(ctx, password, salt, hashTime, h.memory, hashThreads)
 	if err != nil {
 		return "", err
 	}
 	b64 := base64.RawStdEncoding
-	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, hashMemory, hashTime, hashThreads, b64.EncodeToString(salt), b64.EncodeToString(key)), nil
+	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, h.memory, hashTime, hashThreads, b64.EncodeToString(salt), b64.EncodeToString(key)), nil
 }
 
-// nobodysHash has the same cost as everybody's.
-var nobodysHash = fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$AAAAAAAAAAAAAAAAAAAAAA$AA", argon2.Version, hashMemory, hashTime, hashThreads)
+// nobodys has the same cost as everybody's.
+func (h *hasher) nobodys() string {
+	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$AAAAAAAAAAAAAAAAAAAAAA$AA", argon2.Version, h.memory, hashTime, hashThreads)
+}
 
 // check compares a password with a hash. An empty one is that of nobody, and
 // takes as long.
 func (h *hasher) check(ctx context.Context, hash, password string) (bool, error) {
 	if hash == "" {
-		hash = nobodysHash
+		hash = h.nobodys()
 	}
 	parts := strings.Split(hash, "$")
 	var v int

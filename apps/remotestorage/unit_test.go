@@ -79,7 +79,7 @@ func TestScopes(t *testing.T) {
 }
 
 func TestPasswords(t *testing.T) {
-	h := &hasher{turns: make(chan struct{}, 1)}
+	h := &hasher{make(chan struct{}, 1), hashMemory}
 	hash, err := h.hash(t.Context(), "secret")
 	if err != nil || !strings.HasPrefix(hash, "$argon2id$v=19$m=19456,t=2,p=1$") {
 		t.Fatal(hash, err)
@@ -172,6 +172,9 @@ func TestModel(t *testing.T) {
 		}
 	}
 	runs := 20
+	if testing.Short() {
+		runs = 4
+	}
 	if os.Getenv("DWK_TEST_LONG") != "" {
 		runs = 300
 	}
@@ -273,7 +276,7 @@ func TestCostOfAPut(t *testing.T) {
 	}
 	u.put("/m/d/first", "x")
 	few := statements("/m/d/new0")
-	for i := range 60 {
+	for i := range 20 {
 		u.put(fmt.Sprintf("/m/d/x%d", i), "x")
 		u.put(fmt.Sprintf("/m/d/e%d/x", i), "x")
 	}
