@@ -183,3 +183,28 @@ func TestRequestIsRunOnce(t *testing.T) {
 		}
 	})
 }
+
+// A run whose entry has expired, as the whole fleet was down for so long, is
+// shown as interrupted when the next occurrence is won.
+func TestRunOfAnExpiredEntry(t *testing.T) {
+	eachPlace(t, func(t *testing.T, f *fixture) {
+		fn, release := blocked()
+		a, b := f.replica().add("s", options(), fn), f.replica().add("s", options(), nil)
+		a.polls()
+		f.hours("s", 2)
+		a.polls()
+		f.clear(PrefixOccurrence)
+		f.SQL(`UPDATE kv SET v = json_set(v, '$.bucket', json_extract(v, '$.bucket') - 1) WHERE k = ?`, tuple.MustEncode(PrefixLast, "s"))
+		f.SQL(`DELETE FROM kv WHERE k = ?`, runKey("s", f.hour(0), 1))
+		at := f.hour(-1)
+		f.set(map[string]any{"replica": "r", "started_at": at}, PrefixRun, "s", at, 1)
+		f.SQL(`UPDATE kv SET v = json_set(v, '$.open', json_array(?)) WHERE k = ?`, at, tuple.MustEncode(PrefixLast, "s"))
+		b.polls()
+		b.rest()
+		if got := f.outcomes("s"); b.count() != 1 || !slices.Equal(got, []string{Interrupted, OK}) {
+			t.Errorf("%d runs, %v", b.count(), f.history("s"))
+		}
+		release()
+		a.rest()
+	})
+}
