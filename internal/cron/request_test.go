@@ -191,7 +191,7 @@ func TestRunOfAnExpiredEntry(t *testing.T) {
 		fn, release := blocked()
 		a, b := f.replica().add("s", options(), fn), f.replica().add("s", options(), nil)
 		a.polls()
-		f.hours("s", 2)
+		f.hours("s", 1)
 		a.polls()
 		f.clear(PrefixOccurrence)
 		f.SQL(`UPDATE kv SET v = json_set(v, '$.bucket', json_extract(v, '$.bucket') - 1) WHERE k = ?`, tuple.MustEncode(PrefixLast, "s"))
