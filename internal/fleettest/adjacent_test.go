@@ -95,7 +95,7 @@ func TestAdjacentReleases(t *testing.T) {
 				t.Parallel()
 				f := newQueueFleet(t, kind, "batch: 4, concurrency: 1, visibility: 3s")
 				f.Env = append(f.Env, "DWK_LEASE_TTL=10s")
-				f.setSchedule("@every 1s", 200*time.Millisecond)
+				f.setSchedule("@every 5s", 200*time.Millisecond)
 				p := &pair{f, t, program, map[*Replica]bool{}}
 				first := p.start(oldFirst)
 				second := p.start(!oldFirst)
@@ -183,8 +183,8 @@ func (p *pair) alone(r *Replica) {
 	p.waitQuiet()
 	r.Terminate()
 	wantExit(t, r, 0)
-	checkSchedule(t, p.Fleet, time.Second)
-	p.as(true, func() { checkSchedule(t, p.Fleet, time.Second) })
+	checkSchedule(t, p.Fleet, 5*time.Second)
+	p.as(true, func() { checkSchedule(t, p.Fleet, 5*time.Second) })
 	for _, old := range []bool{true, false} {
 		p.as(old, func() {
 			if res := p.Command("audit", "--deep"); res.Code != 0 {
