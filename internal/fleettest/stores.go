@@ -30,8 +30,8 @@ var combinations = []struct {
 }
 
 // EachStores runs a test on a fleet on each combination of stores, and on live
-// ones when variables name them. On the wire
-// the lab's SQL database is on a server of its own.
+// ones when variables name them. On the wire the lab's SQL database is on a
+// server of its own.
 func EachStores(t *testing.T, test func(t *testing.T, f *Fleet)) {
 	for _, c := range combinations {
 		t.Run(c.name, func(t *testing.T) {
