@@ -36,8 +36,8 @@ test-remotestorage: ## run other projects' remoteStorage clients and tests (PART
 	apps/remotestorage/interop/run.sh $(PARTS)
 
 .PHONY: test-live
-test-live: ## run the suites at the servers that DWK_LIVE_ variables name: docs/testing.md
-	@test -n "$$DWK_LIVE_SQL_URL$$DWK_LIVE_S3_URL" || { echo "DWK_LIVE_SQL_URL and DWK_LIVE_S3_URL name nothing: see docs/testing.md"; exit 1; }
+test-live: ## run the suites at the servers that DWK_TEST_LIVE_ variables name: docs/testing.md
+	@test -n "$$DWK_TEST_LIVE_SQL_URL$$DWK_TEST_LIVE_S3_URL" || { echo "DWK_TEST_LIVE_SQL_URL and DWK_TEST_LIVE_S3_URL name nothing: see docs/testing.md"; exit 1; }
 	go test -p 1 -timeout 60m -count=1 -v -run 'Live|/^live$$' ./internal/libsql/libsqltest ./internal/sqldb ./internal/kv ./internal/lease ./internal/bucket/s3
 	go test -timeout 60m -count=1 -v -run '^(TestLab|TestKilledBetweenUploadAndCommit)$$/^live$$' ./internal/fleettest
 

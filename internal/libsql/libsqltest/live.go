@@ -19,10 +19,10 @@ import (
 // Variables that name a live server for [Live]: its URL and token, and, for
 // sqld with namespaces, its admin API and the key of that.
 const (
-	liveURL      = "DWK_LIVE_SQL_URL"
-	liveToken    = "DWK_LIVE_SQL_TOKEN"
-	liveAdmin    = "DWK_LIVE_SQLD_ADMIN_URL"
-	liveAdminKey = "DWK_LIVE_SQLD_ADMIN_KEY"
+	liveURL      = "DWK_TEST_LIVE_SQL_URL"
+	liveToken    = "DWK_TEST_LIVE_SQL_TOKEN"
+	liveAdmin    = "DWK_TEST_LIVE_SQLD_ADMIN_URL"
+	liveAdminKey = "DWK_TEST_LIVE_SQLD_ADMIN_KEY"
 )
 
 // IsLive reports whether a live server is named.
@@ -37,8 +37,8 @@ func init() {
 // liveOnce is held by the test that has the one database of a live server.
 var liveOnce sync.Mutex
 
-// Live is a database at the server that DWK_LIVE_SQL_URL names, else the test is
-// skipped. With DWK_LIVE_SQLD_ADMIN_URL it is a namespace of its own, which is
+// Live is a database at the server that DWK_TEST_LIVE_SQL_URL names, else the test is
+// skipped. With DWK_TEST_LIVE_SQLD_ADMIN_URL it is a namespace of its own, which is
 // deleted afterwards; without, it is the database of the URL, which must be
 // empty, is for one test at a time, and is emptied.
 func Live(t testing.TB) Place {

@@ -23,9 +23,9 @@ func TestLiveNamespaces(t *testing.T) {
 		seen = append(seen, r.Method+" "+r.URL.Path+" "+r.Header.Get("Authorization"))
 	}))
 	defer admin.Close()
-	t.Setenv("DWK_LIVE_SQL_URL", "http://127.0.0.1:1")
-	t.Setenv("DWK_LIVE_SQLD_ADMIN_URL", admin.URL+"/")
-	t.Setenv("DWK_LIVE_SQLD_ADMIN_KEY", "key")
+	t.Setenv("DWK_TEST_LIVE_SQL_URL", "http://127.0.0.1:1")
+	t.Setenv("DWK_TEST_LIVE_SQLD_ADMIN_URL", admin.URL+"/")
+	t.Setenv("DWK_TEST_LIVE_SQLD_ADMIN_KEY", "key")
 	var names []string
 	for range 2 {
 		t.Run("one", func(t *testing.T) { names = append(names, libsqltest.Live(t).Namespace) })
@@ -45,8 +45,8 @@ func TestLiveNamespaces(t *testing.T) {
 // A database that has something is not touched.
 func TestLiveRefusesADatabaseInUse(t *testing.T) {
 	p := libsqltest.Wire(t)
-	t.Setenv("DWK_LIVE_SQL_URL", p.URL)
-	t.Setenv("DWK_LIVE_SQLD_ADMIN_URL", "")
+	t.Setenv("DWK_TEST_LIVE_SQL_URL", p.URL)
+	t.Setenv("DWK_TEST_LIVE_SQLD_ADMIN_URL", "")
 	db := p.Open(t)
 	libsqltest.MustBatch(t, db, libsql.Write, libsql.S(`CREATE TABLE precious (a)`))
 	refused := &recorder{TB: t}
