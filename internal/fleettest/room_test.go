@@ -301,14 +301,7 @@ func (p *party) chat(guests, speakers []*guest, n int, pace time.Duration, meanw
 	began := time.Now()
 	meanwhile()
 	<-done
-	Eventually(p.t, "everybody has heard everything", func() bool {
-		for _, g := range guests {
-			if g.last.Load() < int64(n) {
-				return false
-			}
-		}
-		return true
-	})
+	p.wait(guests, int64(n))
 	took := time.Since(began)
 	for _, g := range guests {
 		if got := g.last.Load(); got != int64(n) {
@@ -317,6 +310,31 @@ func (p *party) chat(guests, speakers []*guest, n int, pace time.Duration, meanw
 	}
 	p.problems.check(p.t)
 	p.t.Logf("%d members, %d messages, %.0f a second. On the same replica: %v; on another: %v; back: %v", len(guests), n, float64(n)/took.Seconds(), &p.here, &p.there, &p.back)
+}
+
+// wait waits until all have heard up to a seq, as long as somebody goes on hearing.
+func (p *party) wait(guests []*guest, seq int64) {
+	p.t.Helper()
+	for sum, since := int64(-1), time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		now, missing := int64(0), 0
+		for _, g := range guests {
+			if last := g.last.Load(); last < seq {
+				missing++
+				now += last
+			} else {
+				now += seq
+			}
+		}
+		switch {
+		case missing == 0:
+			return
+		case now != sum:
+			sum, since = now, time.Now()
+		case time.Since(since) > patience:
+			p.problems.check(p.t)
+			p.t.Fatalf("%d of %d members have not heard all of %d messages, and hear nothing more: %d of %d deliveries", missing, len(guests), seq, now, seq*int64(len(guests)))
+		}
+	}
 }
 
 // codes counts how sockets ended, by replica and code.
@@ -348,7 +366,7 @@ func guestsOn(guests []*guest, replica string) (n int) {
 func TestRoom(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		f := New(t, kind)
+		f := New(t, kind, "DWK_LOG_LEVEL=info")
 		b := NewBalancer(t)
 		r1, r2 := f.Start(), f.Start()
 		b.Add(r1)
@@ -401,6 +419,41 @@ func TestRoomOfListeners(t *testing.T) {
 	if !strings.Contains(r2.Log(), "socket.wake.ok") {
 		t.Error("nobody was woken")
 	}
+}
+
+// How many messages a second one replica takes and gives to so many sockets, each
+// of which says the next as soon as it has heard its last.
+func TestRoomSpeed(t *testing.T) {
+	if Long(1, 0) == 0 {
+		t.Skip("a long run measures")
+	}
+	for _, n := range []int{100, 1000} {
+		for _, speakers := range []int{1, 20} {
+			f := New(t, Wire, "DWK_LOG_LEVEL=info")
+			p := newParty(t, f.Start().Public, "hall")
+			guests := p.join(n)
+			var said atomic.Int64
+			began := time.Now()
+			for ; time.Since(began) < 5*time.Second; time.Sleep(200 * time.Microsecond) {
+				for _, g := range guests[:speakers] {
+					if g.silent() {
+						g.say(fmt.Sprintf("m%d", said.Add(1)))
+					}
+				}
+			}
+			p.wait(guests, said.Load())
+			took := time.Since(began)
+			p.problems.check(t)
+			t.Logf("%d sockets, %d speak: %.0f messages and %.0f deliveries a second, %v", n, speakers, float64(said.Load())/took.Seconds(), float64(said.Load())*float64(n)/took.Seconds(), &p.here)
+		}
+	}
+}
+
+// silent reports whether the member has heard all that it has said.
+func (g *guest) silent() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.pending) == 0
 }
 
 // A replica is killed: those on the other one are untouched, and who comes again
