@@ -141,9 +141,16 @@ func drawTable(t *rapid.T, try func(string, ...any) bool, name string, tables []
 func TestRandomDatabases(t *testing.T) {
 	t.Parallel()
 	tool, _ := exec.LookPath("sqlite3")
-	n := 0
+	n, most := 0, 40
+	if os.Getenv("DWK_TEST_LONG") != "" {
+		most = math.MaxInt
+	} else if testing.Short() {
+		most = 8
+	}
 	rapid.Check(t, func(rt *rapid.T) {
-		n++
+		if n++; n > most {
+			return
+		}
 		dir := filepath.Join(t.TempDir(), fmt.Sprint(n))
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			rt.Fatal(err)

@@ -48,7 +48,8 @@ var _ Target = (*libsql.DB)(nil)
 type Options struct {
 	// BatchBytes is about the size of a batch, and of the pieces of a value that
 	// is larger; 2 MiB. Memory is a few times that, whatever the size of the
-	// database. One value over the size is put together by the target at once.
+	// database. One value over the size is put together by the target at once,
+	// which in a file costs this process about five times the value's size.
 	BatchBytes int
 	// Progress, when not nil, is called after each batch, or now and then by a
 	// comparison, with the rows and bytes of values so far, those of an earlier
