@@ -264,7 +264,8 @@ func TestModel(t *testing.T) {
 	f.orphansGo("alice", f.documentsOver(u, "/", 4))
 }
 
-// What a change costs depends on how deep it is, and not on how much there is.
+// What a change costs depends on how deep it is, and what a listing costs on how
+// much is listed: neither on how much there is.
 func TestCostOfAPut(t *testing.T) {
 	f := newFixture(t, nil)
 	f.account("alice")
@@ -274,14 +275,22 @@ func TestCostOfAPut(t *testing.T) {
 		u.put(path, "x")
 		return f.statements.Load() - before
 	}
+	list := func(path string) int64 {
+		before := f.statements.Load()
+		u.list(path)
+		return f.statements.Load() - before
+	}
 	u.put("/m/d/first", "x")
-	few := statements("/m/d/new0")
+	few, fewListed := statements("/m/d/new0"), list("/m/")
 	for i := range 20 {
 		u.put(fmt.Sprintf("/m/d/x%d", i), "x")
 		u.put(fmt.Sprintf("/m/d/e%d/x", i), "x")
 	}
 	if many := statements("/m/d/new1"); many != few {
 		t.Errorf("a put among many takes %d statements, among few %d", many, few)
+	}
+	if many := list("/m/"); many != fewListed {
+		t.Errorf("a folder above many is listed with %d statements, above few with %d", many, fewListed)
 	}
 	u.put("/m/d/e/f/g/first", "x")
 	if deep := statements("/m/d/e/f/g/new"); deep != few+3*2 {
