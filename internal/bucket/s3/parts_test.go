@@ -3,6 +3,7 @@ package s3
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"sync"
@@ -38,13 +39,19 @@ func (g *gauge) add(n int) {
 func TestPartsAtATime(t *testing.T) {
 	for name, c := range map[string]struct{ spare, most int }{"enough": {maxSpare, maxAhead}, "one more": {1, 2}, "none": {0, 1}} {
 		t.Run(name, func(t *testing.T) {
-			g := newGauge(c.most)
+			g, later := newGauge(c.most), make(chan struct{})
 			view, b := faultyBucket(t, func(_ http.ResponseWriter, r *http.Request) (bool, bool) {
-				if r.URL.Query().Get("partNumber") != "" {
-					g.add(1)
-					defer g.add(-1)
-					<-g.reached
+				switch number := r.URL.Query().Get("partNumber"); {
+				case number == "":
+					return false, false
+				case number == "1" && c.most > 1:
+					defer func() { <-later }() // it is the last one, whatever its number
+				case number == fmt.Sprint(c.most+1):
+					close(later)
 				}
+				g.add(1)
+				defer g.add(-1)
+				<-g.reached
 				return false, false
 			})
 			b.partSize = 64 << 10 // this server takes parts of any size
