@@ -290,6 +290,24 @@ func TestOptions(t *testing.T) {
 	migratetest.Compare(t, "back", migratetest.Local(t, back), want)
 }
 
+// TestWaitingAlarm: an alarm that is at the target before its object, as an older
+// host leaves them, stays with it.
+func TestWaitingAlarm(t *testing.T) {
+	r, data := made(t, false, few)
+	id := migratetest.ID(migratetest.Name(2)) // has none
+	r.set(tuple.Key{"dwk_alarm_by_id", "Note", id}, map[string]int64{"epochMs": migratetest.Future, "retryCount": 0}, 0)
+	want := migratetest.Local(t, data).AtCentral()
+	o, at := want.DO["Note"][id], int64(migratetest.Future)
+	if o.Alarm != nil {
+		t.Fatal("it has one")
+	}
+	o.Alarm = &at
+	want.DO["Note"][id] = o
+	counts(t, r.up(data, func(c *migrate.Config) { c.Verify = migrate.VerifyNone }), fewItems, 0, 0)
+	counts(t, r.up(data), fewItems-1, 1, 0) // now compared, also by what the journal knows
+	migratetest.Compare(t, "store set", migratetest.Central(t, r.Target), want)
+}
+
 // TestOrphans: an alarm without an object stays behind on the way back, and is
 // named.
 func TestOrphans(t *testing.T) {

@@ -74,6 +74,8 @@ type entry struct {
 	// file was in WAL mode: the file that comes back is to be the same.
 	AlarmTable bool `json:"alarm_table,omitempty"`
 	WAL        bool `json:"wal,omitempty"`
+	// Waited is the alarm that waited for the object at the target.
+	Waited *int64 `json:"waited,omitempty"`
 	// Body is what a bucket cannot keep of a body.
 	Body *bodyFacts `json:"body,omitempty"`
 }

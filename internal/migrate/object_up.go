@@ -159,8 +159,10 @@ func (m *mover) movePrepared(ctx context.Context, f found, je entry, head objlog
 		if !head.Exists() && p.alarm == nil && there.Alarm != nil {
 			// An alarm that waited for its object stays with it.
 			l.Reason = fmt.Sprintf("an alarm of %s waited for it and stays", timeOf(there.Alarm))
-			p.side.Alarm = there.Alarm
+			p.side.Alarm, e.Waited = there.Alarm, there.Alarm
 		}
+	} else if p.alarm == nil {
+		p.side.Alarm, e.Waited = je.Waited, je.Waited
 	}
 	if !mine {
 		if head, err = m.commitObject(ctx, f, head, p, e); err != nil {
