@@ -8,7 +8,10 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/davidwkeith/dwk/internal/bucket/s3"
+	"github.com/davidwkeith/dwk/internal/bucket/s3test"
 	"github.com/davidwkeith/dwk/internal/migrate"
 	"github.com/davidwkeith/dwk/internal/migrate/migratetest"
 	"github.com/davidwkeith/dwk/internal/sqlite"
@@ -36,6 +39,20 @@ func TestFixture(t *testing.T) {
 		data, want := migratetest.Fixture(t)
 		migratetest.Compare(t, "fixture", migratetest.Local(t, data), want)
 		r := newRig(t, wire, slices.Collect(maps.Keys(want.D1)), slices.Collect(maps.Keys(want.R2)))
+		if wire { // a server that is a process of its own
+			server := s3test.Start(t, "things")
+			for name := range r.Buckets {
+				b, err := s3.Open(s3.Config{
+					URL: server.URL("things") + "/" + name, Region: s3test.Region, PathStyle: "true", Timeout: time.Minute,
+					Keys: func() (string, string, error) { return server.Access, server.Secret, nil },
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { b.Close() })
+				r.Buckets[name] = b
+			}
+		}
 		roundTrip(t, r, data, want, 6)
 	})
 }

@@ -214,8 +214,8 @@ func (t *tenure) why(err error) error {
 	return err
 }
 
-// commit appends one position to the log, under the lease. When it fails
-// nothing was applied, except for [durable.ErrUnknownOutcome].
+// commit appends one position to the log, under the lease, and ends the lease.
+// When it fails nothing was applied, except for [durable.ErrUnknownOutcome].
 func (t *tenure) commit(txid uint64, commitID string, add func(*kv.Plan)) error {
 	if err := t.ctx.Err(); err != nil {
 		return t.why(err)
@@ -223,6 +223,7 @@ func (t *tenure) commit(txid uint64, commitID string, add func(*kv.Plan)) error 
 	p := kv.NewPlan()
 	t.held.Require(p)
 	add(p)
+	t.held.AddRelease(p) // nothing follows it
 	row := objlog.AddCommitID(p, t.class, t.id, txid)
 	// An interruption comes too late from here on: it would leave a doubt.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), callTime)
@@ -233,6 +234,7 @@ func (t *tenure) commit(txid uint64, commitID string, add func(*kv.Plan)) error 
 	switch {
 	case err == nil:
 		if id, _ := objlog.ReadCommitID(v.Results[row]); v.OK || id == commitID {
+			t.stop()
 			return nil
 		}
 		return fmt.Errorf("commit %d of %s/%s: %w", txid, t.class, t.id, durable.ErrFenced)
