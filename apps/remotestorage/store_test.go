@@ -217,6 +217,11 @@ func TestVersions(t *testing.T) {
 	if l, _ := u.list("/m/a/"); len(l.Items) != 1 || l.Items["y"].ETag == "" {
 		t.Errorf("its parent: %v", l)
 	}
+	u.put("/m/p/q/r/s", "x")
+	wants(t, "delete", u.do("DELETE", "/m/p/q/r/s", ""), 200)
+	if l, _ := u.list("/m/"); len(l.Items) != 1 || l.Items["a/"].ETag == "" {
+		t.Errorf("folders that are empty, one in another: %v", l)
+	}
 	// Of folders that there are not, too.
 	_, tag := u.list("/none/at/all/")
 	if a := u.get("/none/at/all/", "If-None-Match", tag); a.status != 304 || a.etag() != tag {
