@@ -197,7 +197,8 @@ func (m *mover) moveBody(ctx context.Context, f found, je entry) (Line, entry, e
 				text = b.differs(there, etag)
 			}
 			ours := je.State != "" && je.Print == f.print
-			if text != "" && m.cfg.OnConflict != ConflictReplace && !ours {
+			if text != "" && m.cfg.OnConflict != ConflictReplace {
+				// Also when it is one that was moved: the fleet has changed it since.
 				l.Target = &there
 				return l, e, conflictError{text}
 			}

@@ -22,8 +22,8 @@ import (
 const (
 	// JournalPrefix begins ["dwk_migrate", plan, item].
 	JournalPrefix = "dwk_migrate"
-	// MarkerPrefix begins ["dwk_migrated", source, row], which says that a
-	// message was imported.
+	// MarkerPrefix begins ["dwk_migrated", source, row], which says which message
+	// of a row was imported.
 	MarkerPrefix = "dwk_migrated"
 )
 

@@ -71,7 +71,7 @@ func (u *Up) planItem(ctx context.Context, f found, e entry, head objlog.Head) e
 	case SQL:
 		err = u.planDatabase(ctx, f, e)
 	case Buckets:
-		err = u.planBody(ctx, f, e)
+		err = u.planBody(ctx, f)
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -103,9 +103,9 @@ func (u *Up) planObject(ctx context.Context, f found, e entry, head objlog.Head)
 
 // planBody finds a conflict of a body that is there already, by what both sides
 // say of it.
-func (u *Up) planBody(ctx context.Context, f found, e entry) error {
+func (u *Up) planBody(ctx context.Context, f found) error {
 	to, err := u.bucket(f.name)
-	if err != nil || u.empty(f.name) || u.cfg.OnConflict != ConflictFail || e.State != "" && e.Print == f.print {
+	if err != nil || u.empty(f.name) || u.cfg.OnConflict != ConflictFail {
 		return err
 	}
 	there, etag, ok, err := targetBody(ctx, to, f.key, false)

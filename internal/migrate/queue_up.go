@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -82,12 +83,27 @@ func (j job) message(source string) (queue.Imported, error) {
 	default:
 		return queue.Imported{}, errors.New("its time is no number")
 	}
-	return queue.Import(name, messageID(source, j.id), []byte(text), due)
+	return queue.Import(name, messageID(source, j), []byte(text), due)
 }
 
-// messageID is derived from where a message comes from.
-func messageID(source string, row int64) string {
-	return uuid.NewSHA1(uuid.NameSpaceOID, []byte(source+"/"+strconv.FormatInt(row, 10))).String()
+// messageID is derived from where a message comes from, and what it is: a backlog
+// that is made anew gives the numbers of its rows again.
+func messageID(source string, j job) string {
+	return uuid.NewSHA1(uuid.NameSpaceOID, []byte(source+"/"+strconv.FormatInt(j.id, 10)+"/"+j.sum())).String()
+}
+
+// sum tells one message of a row from another.
+func (j job) sum() string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q %q %v", j.queue, j.body, j.visible)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// An imported is a message with the row that it comes from.
+type imported struct {
+	queue.Imported
+	row int64
+	sum string
 }
 
 func markerKey(source string, row int64) []byte {
@@ -191,63 +207,76 @@ func (m *mover) moveQueue(ctx context.Context, f found) (Line, error) {
 
 // movePage moves a page of rows in one commit and then marks them.
 func (m *mover) movePage(ctx context.Context, c *sqlite.Conn, jobs []job, source, target map[string]int64) error {
-	var rows []int64
-	msgs := map[int64]queue.Imported{}
+	var page []imported
 	for _, j := range jobs {
 		msg, err := j.message(m.queueSource)
 		if err != nil {
 			m.tally.add(m.badMessage(j, err))
 			continue
 		}
-		rows = append(rows, j.id)
-		msgs[j.id] = msg
+		page = append(page, imported{msg, j.id, j.sum()})
 	}
-	if len(rows) == 0 {
+	if len(page) == 0 {
 		return nil
 	}
-	added, err := m.sendPage(ctx, rows, msgs)
+	added, err := m.sendPage(ctx, page)
 	if err != nil {
 		return err
 	}
 	failpoint.Hit("migrate.queue.sent")
 	if m.cfg.Verify != VerifyNone {
-		if err := m.verifyPage(ctx, added, msgs); err != nil {
+		if err := m.verifyPage(ctx, added); err != nil {
 			return fmt.Errorf("verify messages: %w", err)
 		}
 	}
-	if err := markJobs(c, rows); err != nil {
+	if err := markJobs(c, page); err != nil {
 		return sourceError{fmt.Errorf("mark what was imported: %w", err)}
 	}
 	failpoint.Hit("migrate.queue.marked")
-	for _, id := range rows {
-		source[msgs[id].Queue]++
-		target[msgs[id].Queue]++
+	for _, msg := range page {
+		source[msg.Queue]++
+		target[msg.Queue]++
 	}
-	m.progress.rows(Queues, int64(len(rows)))
+	m.progress.rows(Queues, int64(len(page)))
 	return nil
 }
 
+// A marker says which message of a row was imported; sum is empty in those that
+// an older release has written, whatever it was.
+type marker struct {
+	At  int64  `json:"at"`
+	Sum string `json:"sum,omitempty"`
+
+	stamp kv.Versionstamp // 0 when there is none
+}
+
+func (m marker) of(sum string) bool { return m.stamp > 0 && (m.Sum == "" || m.Sum == sum) }
+
 // sendPage has the messages at the target, each with its marker in the same
 // commit, and returns those that were not there before.
-func (m *mover) sendPage(ctx context.Context, rows []int64, msgs map[int64]queue.Imported) (added []int64, err error) {
+func (m *mover) sendPage(ctx context.Context, page []imported) (added []imported, err error) {
 	for attempt := range 5 {
-		there, err := m.markers(ctx, rows)
+		there, err := m.markers(ctx, page)
 		if err != nil {
 			return nil, err
 		}
 		p := kv.NewPlan()
 		var list []queue.Imported
-		at := fmt.Sprintf(`{"at":%d}`, m.cfg.Store.Clock().UnixMilli())
-		for _, id := range rows {
-			if there[id] {
+		at := m.cfg.Store.Clock().UnixMilli()
+		for i, msg := range page {
+			if there[i].of(msg.sum) {
 				continue
 			}
 			if attempt == 0 {
-				added = append(added, id)
+				added = append(added, msg)
 			}
-			list = append(list, msgs[id])
-			p.Check(markerKey(m.queueSource, id), 0)
-			p.Set(markerKey(m.queueSource, id), at, 0)
+			text, err := json.Marshal(marker{At: at, Sum: msg.sum})
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, msg.Imported)
+			p.Check(markerKey(m.queueSource, msg.row), there[i].stamp)
+			p.Set(markerKey(m.queueSource, msg.row), string(text), 0)
 		}
 		if len(list) == 0 {
 			return added, nil
@@ -266,33 +295,38 @@ func (m *mover) sendPage(ctx context.Context, rows []int64, msgs map[int64]queue
 	return nil, fmt.Errorf("import messages: %w", durable.ErrUnknownOutcome)
 }
 
-// markers are the rows that have a marker.
-func (m *mover) markers(ctx context.Context, rows []int64) (map[int64]bool, error) {
-	keys := make([]string, len(rows))
-	for i, id := range rows {
-		keys[i] = hex.EncodeToString(markerKey(m.queueSource, id))
+// markers are those of the rows of a page.
+func (m *mover) markers(ctx context.Context, page []imported) ([]marker, error) {
+	keys := make([]string, len(page))
+	for i, msg := range page {
+		keys[i] = hex.EncodeToString(markerKey(m.queueSource, msg.row))
 	}
 	list, err := json.Marshal(keys)
 	if err != nil {
 		return nil, err
 	}
-	res, err := m.cfg.Store.Decide(ctx, libsql.S(`SELECT k.key FROM json_each(?) k JOIN kv ON kv.k = unhex(k.value)`, string(list)))
+	res, err := m.cfg.Store.Decide(ctx, libsql.S(`SELECT k.key, v, ver FROM json_each(?) k JOIN kv ON kv.k = unhex(k.value)`, string(list)))
 	if err != nil {
 		return nil, fmt.Errorf("look for imported messages: %w", err)
 	}
-	out := map[int64]bool{}
+	out := make([]marker, len(page))
 	for _, row := range res[0].Rows {
 		i, _ := row[0].(int64)
-		out[rows[i]] = true
+		text, _ := row[1].(string)
+		if err := json.Unmarshal([]byte(text), &out[i]); err != nil {
+			return nil, fmt.Errorf("marker of row %d: %w", page[i].row, err)
+		}
+		stamp, _ := row[2].(int64)
+		out[i].stamp = kv.Versionstamp(stamp)
 	}
 	return out, nil
 }
 
 // verifyPage reads messages back.
-func (m *mover) verifyPage(ctx context.Context, rows []int64, msgs map[int64]queue.Imported) error {
-	keys := make([]string, len(rows))
-	for i, id := range rows {
-		keys[i] = hex.EncodeToString(msgs[id].Key())
+func (m *mover) verifyPage(ctx context.Context, msgs []imported) error {
+	keys := make([]string, len(msgs))
+	for i, msg := range msgs {
+		keys[i] = hex.EncodeToString(msg.Key())
 	}
 	list, err := json.Marshal(keys)
 	if err != nil {
@@ -302,8 +336,8 @@ func (m *mover) verifyPage(ctx context.Context, rows []int64, msgs map[int64]que
 	if err != nil {
 		return err
 	}
-	if len(res[0].Rows) != len(rows) {
-		return fmt.Errorf("%d of %d are there", len(res[0].Rows), len(rows))
+	if len(res[0].Rows) != len(msgs) {
+		return fmt.Errorf("%d of %d are there", len(res[0].Rows), len(msgs))
 	}
 	for _, row := range res[0].Rows {
 		i, _ := row[0].(int64)
@@ -311,22 +345,22 @@ func (m *mover) verifyPage(ctx context.Context, rows []int64, msgs map[int64]que
 		var v struct {
 			Body json.RawMessage `json:"body"`
 		}
-		if err := json.Unmarshal([]byte(text), &v); err != nil || string(v.Body) != string(msgs[rows[i]].Body) {
-			return fmt.Errorf("row %d has another body there", rows[i])
+		if err := json.Unmarshal([]byte(text), &v); err != nil || string(v.Body) != string(msgs[i].Body) {
+			return fmt.Errorf("row %d has another body there", msgs[i].row)
 		}
 	}
 	return nil
 }
 
 // markJobs marks rows as imported.
-func markJobs(c *sqlite.Conn, rows []int64) error {
+func markJobs(c *sqlite.Conn, page []imported) error {
 	if err := c.Exec(`BEGIN IMMEDIATE`); err != nil {
 		return err
 	}
 	s, _, err := c.Prepare(`UPDATE queue_jobs SET dead = 1 WHERE id = ? AND dead = 0`)
-	for _, id := range rows {
+	for _, msg := range page {
 		if err == nil {
-			err = s.Bind(1, id)
+			err = s.Bind(1, msg.row)
 		}
 		if err == nil {
 			err = s.Run()
