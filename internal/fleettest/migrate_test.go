@@ -109,7 +109,6 @@ func TestMoveKilledAtTheJournal(t *testing.T) {
 // TestMoveKilledAnywhere kills moves at random moments.
 func TestMoveKilledAnywhere(t *testing.T) {
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		f := New(t, kind)
 		f.moveConfig()
 		if kind == Wire {
@@ -164,7 +163,6 @@ func (f *Fleet) killed(after time.Duration, args ...string) bool {
 // old stores are out of the way.
 func TestMovedDataIsServed(t *testing.T) {
 	Each(t, func(t *testing.T, kind Kind) {
-		t.Parallel()
 		f := New(t, kind)
 		dir := f.DataDir // where the host has been, and the fleet will be
 		for _, d := range []string{"d1", "do/Counter", "do/Timer"} {
