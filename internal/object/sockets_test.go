@@ -565,3 +565,42 @@ func TestRefusedHandshakes(t *testing.T) {
 		t.Errorf("%d", w.Code)
 	}
 }
+
+// TestMessagesLeaveRoomForRequests: each socket may have a message waiting, and the
+// bound of waiting events is one of requests.
+func TestMessagesLeaveRoomForRequests(t *testing.T) {
+	f := newFleet(t)
+	a := f.join("a", func(c *Config) { c.Waiters = 1 })
+	running, release := make(chan struct{}), make(chan struct{})
+	r := &rooms{message: func(ctx context.Context, o *room, _ durable.Socket, m durable.SocketMessage) error {
+		if string(m.Data) == "hold" {
+			close(running)
+			<-release
+		}
+		return say(ctx, o, string(m.Data))
+	}}
+	url := r.serve(t, a)
+	holder := dial(t, url+"x")
+	var others []client
+	for range 5 {
+		others = append(others, dial(t, url+"x"))
+	}
+	holder.say("hold")
+	<-running
+	answers := make(chan int, 2)
+	ask := func() { answers <- a.doClass(t.Context(), "Room", "x", "/said", nil).Code }
+	go ask()
+	a.waitQueued(t, 1)
+	for _, c := range others {
+		c.say("more")
+	}
+	a.waitQueued(t, len(others)+1)
+	if ask(); <-answers != 503 {
+		t.Error("a request too many was not refused")
+	}
+	close(release)
+	if code := <-answers; code != 200 {
+		t.Errorf("the request that waited: %d", code)
+	}
+	holder.want("hold", "more", "more", "more", "more", "more")
+}
