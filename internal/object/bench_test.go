@@ -3,6 +3,7 @@ package object
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"sync/atomic"
@@ -111,3 +112,38 @@ func BenchmarkDisk(b *testing.B) {
 		}
 	}
 }
+
+// benchmarkCall runs an event that writes, calls another object, which writes, and
+// writes again, one after the other.
+func benchmarkCall(b *testing.B, place libsqltest.Place) {
+	db := place.Open(b)
+	ns := benchRuntime(b, db, 10).Namespace("Counter")
+	write := func(o *funcObject, r *http.Request) {
+		if _, err := o.state.SQL().Exec(r.Context(), `UPDATE n SET v = v + 1`); err != nil {
+			b.Error(err)
+		}
+	}
+	h := handlers{"/call": func(o *funcObject, _ http.ResponseWriter, r *http.Request) {
+		write(o, r)
+		resp, err := callStub(o, "callee").Do(request(r, "/add", r.Context()))
+		if err != nil {
+			b.Error(err)
+			return
+		}
+		resp.Body.Close()
+		write(o, r)
+	}}
+	trips := db.Trips()
+	for b.Loop() {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(context.WithValue(context.Background(), handlersKey{}, h), "POST", "http://test/call", nil)
+		ns.Get(ns.ID("caller")).ServeHTTP(w, r)
+		if w.Code != 200 {
+			b.Fatalf("%d %s", w.Code, w.Body)
+		}
+	}
+	b.ReportMetric(float64(db.Trips()-trips)/float64(b.N), "trips/op")
+}
+
+func BenchmarkCallFile(b *testing.B) { benchmarkCall(b, libsqltest.File(b)) }
+func BenchmarkCallWire(b *testing.B) { benchmarkCall(b, libsqltest.Wire(b)) }
