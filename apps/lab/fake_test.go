@@ -133,6 +133,7 @@ type fakeObject struct {
 	seen   string
 	panics []any
 	alarm  time.Time // zero without one
+	woken  int       // calls of WakeSockets
 }
 
 func newFakeObject(env *fakeEnv, class string, id durable.ID) *fakeObject {
@@ -227,6 +228,11 @@ func (s fakeState) SetAlarmIn(d time.Duration) error {
 	s.o.alarm, s.o.dirty = time.Now().Add(d), true
 	return nil
 }
+
+// There are no sockets here: the tests of fleets have some.
+func (s fakeState) Sockets() []durable.Socket { return nil }
+func (s fakeState) WakeSockets() error        { s.o.woken++; return nil }
+
 func (s fakeState) DeleteAlarm() error       { s.o.alarm = time.Time{}; return nil }
 func (s fakeState) Alarm() (time.Time, bool) { return s.o.alarm, !s.o.alarm.IsZero() }
 
