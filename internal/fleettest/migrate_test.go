@@ -92,6 +92,9 @@ func TestMoveKilledAtEveryPoint(t *testing.T) {
 
 // TestMoveKilledAtTheJournal: what was done and not noted is found done.
 func TestMoveKilledAtTheJournal(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a short run has the other points")
+	}
 	t.Parallel()
 	f := New(t, File)
 	f.moveConfig()

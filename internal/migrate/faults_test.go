@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -136,6 +137,10 @@ func TestDamage(t *testing.T) {
 		}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			if testing.Short() && !slices.Contains([]string{"corrupt object", "WAL cut in a frame", "corrupt backlog"}, c.name) {
+				t.Skip("a short run has few of them")
+			}
 			r, data := made(t, false, few)
 			whole := snapshot(t, data)
 			c.damage(t, data)
@@ -214,7 +219,11 @@ func (r *rig) through(f func(kv.DB) kv.DB) {
 func TestLostAnswers(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		for seed := range uint64(2) {
+			if testing.Short() && seed > 0 {
+				continue
+			}
 			t.Run(fmt.Sprintf("%v %d", before, seed), func(t *testing.T) {
+				t.Parallel()
 				r, data := made(t, false, few)
 				want := migratetest.Local(t, data).AtCentral()
 				plain := r.Target
@@ -249,6 +258,7 @@ func TestLostAnswers(t *testing.T) {
 // TestNoPermission: nothing moves with a token that must not write, and nothing
 // is said to have moved.
 func TestNoPermission(t *testing.T) {
+	t.Parallel()
 	r, data := made(t, false, few)
 	whole := snapshot(t, data)
 	plain := r.Target
@@ -290,6 +300,10 @@ func (f *full) Put(ctx context.Context, key string, body io.Reader, opts durable
 // TestFullDisk: a target without room ends a run, which says what did not move;
 // with room again it goes on.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it moves much")
+	}
 	for _, fault := range []error{syscall.ENOSPC} {
 		o := few
 		o.Bodies = 40
@@ -321,6 +335,7 @@ func TestFullDisk(t *testing.T) {
 // TestChangedSource: a source that changes while it is read, or afterwards, is
 // noticed.
 func TestChangedSource(t *testing.T) {
+	t.Parallel()
 	r, data := made(t, false, few)
 	var once atomic.Bool
 	path := filepath.Join(data, "do/Note", migratetest.ID(migratetest.Name(2))+".sqlite")
@@ -346,6 +361,7 @@ func TestChangedSource(t *testing.T) {
 // TestInterrupted: an interrupted run says so, claims nothing that it did not do,
 // and leaves the mark; the next goes on.
 func TestInterrupted(t *testing.T) {
+	t.Parallel()
 	r, data := made(t, false, few)
 	want := migratetest.Local(t, data).AtCentral()
 	ctx, cancel := context.WithCancelCause(t.Context())

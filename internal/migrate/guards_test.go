@@ -37,6 +37,7 @@ func (r *rig) set(key tuple.Key, value any, ttl time.Duration) {
 
 // TestSourceGuards: directories that are not worked on.
 func TestSourceGuards(t *testing.T) {
+	t.Parallel()
 	r, data := made(t, false, few)
 	lock := filepath.Join(data, ".dwk-writer.lock")
 	try := func() error {
@@ -105,6 +106,7 @@ func TestStoreGuards(t *testing.T) {
 		{"another release", "use the release", mode.ErrRefused, func(r *rig) { r.set(mode.StoreKey, mode.Store{ID: r.StoreID, Layout: 9}, 0) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			r, data := made(t, false, few)
 			c.prepare(r)
 			before := dump(t, r)
@@ -145,6 +147,7 @@ func dump(t *testing.T, r *rig) string {
 
 // TestTargetDirectory: directories that nothing is written to.
 func TestTargetDirectory(t *testing.T) {
+	t.Parallel()
 	r, data := made(t, false, few)
 	r.up(data)
 	try := func(dir string, change ...func(*migrate.Config)) error {
@@ -200,6 +203,10 @@ func TestConflicts(t *testing.T) {
 		}},
 	} {
 		t.Run(c.item, func(t *testing.T) {
+			t.Parallel()
+			if testing.Short() && c.item != "r2/FILES/empty" {
+				t.Skip("a short run has one of them")
+			}
 			r, data := made(t, false, few)
 			r.up(data)
 			first := migratetest.Central(t, r.Target)
@@ -257,6 +264,10 @@ func change(t *testing.T, path string, sql ...string) {
 
 // TestOptions: kinds, other names, dry runs, cheaper verification.
 func TestOptions(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it moves much")
+	}
 	r, data := made(t, false, few)
 	up, res := r.plan(data, func(c *migrate.Config) { c.DryRun = true; c.Target.Store = nil })
 	counts(t, res, fewItems, 0, 0)
@@ -293,6 +304,10 @@ func TestOptions(t *testing.T) {
 // TestWaitingAlarm: an alarm that is at the target before its object, as an older
 // host leaves them, stays with it.
 func TestWaitingAlarm(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it moves much")
+	}
 	r, data := made(t, false, few)
 	id := migratetest.ID(migratetest.Name(2)) // has none
 	r.set(tuple.Key{"dwk_alarm_by_id", "Note", id}, map[string]int64{"epochMs": migratetest.Future, "retryCount": 0}, 0)
@@ -311,6 +326,10 @@ func TestWaitingAlarm(t *testing.T) {
 // TestOrphans: an alarm without an object stays behind on the way back, and is
 // named.
 func TestOrphans(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it moves much")
+	}
 	r, data := made(t, false, few)
 	r.up(data)
 	r.set(tuple.Key{"dwk_alarm_by_id", "Gone", "0a"}, map[string]int64{"epochMs": migratetest.Future, "retryCount": 0}, 0)

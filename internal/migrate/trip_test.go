@@ -18,8 +18,14 @@ import (
 )
 
 func eachPlace(t *testing.T, test func(t *testing.T, wire bool)) {
-	t.Run("file", func(t *testing.T) { test(t, false) })
-	t.Run("wire", func(t *testing.T) { test(t, true) })
+	t.Run("file", func(t *testing.T) {
+		t.Parallel()
+		if testing.Short() {
+			t.Skip("a short run has the wire")
+		}
+		test(t, false)
+	})
+	t.Run("wire", func(t *testing.T) { t.Parallel(); test(t, true) })
 }
 
 // TestRoundTrip moves a directory to a store set and back: all facts are the
