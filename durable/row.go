@@ -3,7 +3,6 @@ package durable
 import (
 	"database/sql"
 	"fmt"
-	"math"
 	"slices"
 )
 
@@ -53,7 +52,7 @@ func assign(dest, v any) error {
 		case float64:
 			*d, ok = n, true
 		case int64:
-			*d, ok = float64(n), math.Abs(float64(n)) <= 1<<53
+			*d, ok = float64(n), -1<<53 <= n && n <= 1<<53
 		}
 	case *bool:
 		var n int64

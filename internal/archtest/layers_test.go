@@ -95,6 +95,7 @@ var layers = [][]string{
 // testOnly are packages that only tests import; they may import anything. Those
 // in tools are a module of their own.
 var testOnly = []string{
+	"durable/durabletest",
 	"internal/archtest",
 	"internal/bucket/buckettest",
 	"internal/bucket/s3test",

@@ -91,6 +91,7 @@ const (
 
 // Keys of log attributes that more than one part uses.
 const (
+	KeyApp      = "app"
 	KeyClass    = "class"
 	KeyObject   = "object"
 	KeyHolder   = "holder"

@@ -91,7 +91,7 @@ func (r *replica) environments(base *url.URL) ([]*env, error) {
 // register registers the classes of an application.
 func (r *replica) register(e *env) error {
 	for name, class := range e.app.Classes {
-		if err := r.objects.Register(name, object.Class{New: class, Env: e}); err != nil {
+		if err := r.objects.Register(name, object.Class{New: class, App: e.app.Name, Env: e}); err != nil {
 			return err
 		}
 	}

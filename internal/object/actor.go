@@ -91,6 +91,11 @@ func (a *actor) attrs(more ...slog.Attr) []slog.Attr {
 	return append([]slog.Attr{slog.String(events.KeyClass, a.class), slog.String(events.KeyObject, a.id)}, more...)
 }
 
+// appAttrs are attrs with the application, for what is that application's fault.
+func (a *actor) appAttrs(more ...slog.Attr) []slog.Attr {
+	return append([]slog.Attr{slog.String(events.KeyApp, a.rt.classes[a.class].App)}, a.attrs(more...)...)
+}
+
 // loop serves the waiting events, one at a time in the order of their arrival,
 // and ends when there is none and the lease has been let go.
 func (a *actor) loop() {

@@ -135,7 +135,9 @@ func (a *actor) run(ev *event) error {
 	}
 	now, err := a.mirror.Mark()
 	if errors.Is(err, mirror.ErrOpenTx) {
-		return fmt.Errorf("%w: it ended inside an open transaction", durable.ErrHandlerFailed)
+		err := fmt.Errorf("%w: it ended inside an open transaction", durable.ErrHandlerFailed)
+		a.rt.log.LogAttrs(ev.ctx, slog.LevelError, events.ObjectHandlerFailed, a.appAttrs(slog.Any(events.KeyError, err))...)
+		return err
 	} else if err != nil {
 		return captureError(err)
 	}
@@ -168,16 +170,20 @@ func (a *actor) lateHandler(done <-chan error) (err error, returned bool) {
 	case err := <-done:
 		return err, true
 	case <-timer.C:
-		a.rt.log.LogAttrs(a.rt.ctx, slog.LevelError, events.ObjectHandlerStuck, a.attrs()...)
+		a.rt.log.LogAttrs(a.rt.ctx, slog.LevelError, events.ObjectHandlerStuck, a.appAttrs()...)
 		return nil, false
 	}
 }
 
 // protect runs f and turns its panic, or its goroutine's end, into an error.
 func (a *actor) protect(ev *event, done chan<- error, f func() error) {
-	err := fmt.Errorf("%w: its goroutine ended", durable.ErrHandlerFailed)
+	err, returned := fmt.Errorf("%w: its goroutine ended", durable.ErrHandlerFailed), false
 	defer func() {
-		if v := recover(); v != nil {
+		v := recover()
+		if v == nil && !returned {
+			v = err
+		}
+		if v != nil {
 			err = fmt.Errorf("%w: panic", durable.ErrHandlerFailed)
 			if cause, ok := v.(error); ok && errors.Is(cause, mirror.ErrDiskFull) {
 				err = handlerError(cause)
@@ -187,14 +193,15 @@ func (a *actor) protect(ev *event, done chan<- error, f func() error) {
 			} else if v == http.ErrAbortHandler {
 				err = http.ErrAbortHandler
 			} else {
-				a.rt.log.LogAttrs(ev.ctx, slog.LevelError, events.ObjectHandlerFailed, a.attrs(slog.Any(events.KeyError, v), slog.String("stack", string(debug.Stack())))...)
+				a.rt.log.LogAttrs(ev.ctx, slog.LevelError, events.ObjectHandlerFailed, a.appAttrs(slog.Any(events.KeyError, v), slog.String("stack", string(debug.Stack())))...)
 			}
 		}
 		done <- err
 	}()
 	err = f()
+	returned = true
 	if err != nil {
-		a.rt.log.LogAttrs(ev.ctx, slog.LevelError, events.ObjectHandlerFailed, a.attrs(slog.Any(events.KeyError, err))...)
+		a.rt.log.LogAttrs(ev.ctx, slog.LevelError, events.ObjectHandlerFailed, a.appAttrs(slog.Any(events.KeyError, err))...)
 		err = handlerError(err)
 	}
 }

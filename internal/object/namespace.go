@@ -240,7 +240,7 @@ func (s stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer resp.Body.Close()
-	if ev.sock != nil && resp.StatusCode == http.StatusSwitchingProtocols {
+	if resp.StatusCode == http.StatusSwitchingProtocols && ev.sock != nil { // in this order: the event of any other may still run
 		ev.sock.upgrade(w, r, resp.Header)
 		return
 	}

@@ -75,7 +75,9 @@ type Config struct {
 // A Class is a registered object class.
 type Class struct {
 	New durable.Class
-	// Env is the environment of the application that brought the class.
+	// App is the name of the application that brought the class.
+	App string
+	// Env is that application's environment.
 	Env durable.Env
 }
 

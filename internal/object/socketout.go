@@ -75,7 +75,7 @@ func (e *socketEffects) letOut() {
 			o.k.gone()
 		}
 	}
-	*e = socketEffects{upgradable: e.upgradable, sock: e.sock}
+	e.forget()
 }
 
 // takeBack undoes what was not committed.
@@ -91,5 +91,12 @@ func (e *socketEffects) takeBack() {
 		e.sock.conn.Drop()
 		e.sock = nil
 	}
-	*e = socketEffects{upgradable: e.upgradable, sock: e.sock}
+	e.forget()
+}
+
+// forget forgets what was let out or taken back. The socket stays, which whoever
+// sends the answer may be looking at.
+func (e *socketEffects) forget() {
+	e.accepted, e.hold, e.wake = false, false, false
+	e.outs, e.outBytes, e.closing, e.attached = nil, 0, nil, nil
 }

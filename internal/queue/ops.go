@@ -174,6 +174,15 @@ func Redrive(ctx context.Context, s *kv.Store, queue, id string) (int, error) {
 	WHERE k IN (SELECT k FROM kv WHERE k >= ?2 AND k <= ?3 AND `+kv.Live+` AND `+sound+` AND (?4 IS NULL OR `+rest(len(to))+` = ?4) ORDER BY k LIMIT ?5) AND `+kv.OK, args...)
 }
 
+// Hurry makes the messages of a queue that wait for their time due now. Those that
+// are being delivered stay. It returns how many it was, also when it fails half-way.
+func Hurry(ctx context.Context, s *kv.Store, queue string) (int, error) {
+	from := dueKey(queue)
+	return repeat(ctx, s, "hurry queue "+queue, `UPDATE OR IGNORE kv SET k = CAST(`+at(kv.Now)+` || `+rest(len(from))+` AS BLOB), ver = (SELECT seq FROM kv_meta)
+	WHERE k IN (SELECT k FROM kv WHERE k >= CAST(`+at(kv.Now+` + 1`)+` AS BLOB) AND k < ?2 AND `+claimOf+` IS NULL ORDER BY k LIMIT ?3) AND `+kv.OK,
+		from, tuple.RangeEnd(from), opBatch)
+}
+
 // Purge removes all messages of a queue, those that are being delivered too,
 // or its dead letters. It returns how many it was, also when it fails half-way.
 func Purge(ctx context.Context, s *kv.Store, queue string, dead bool) (int, error) {
