@@ -111,8 +111,9 @@ type sum struct {
 	effects
 	// fired is the run of an alarm that the commit ends.
 	fired *firing
-	// hold and wake are about sockets; see socketEffects.
-	hold, wake bool
+	// hold and wake are about sockets; see socketEffects. Accepts is set when a
+	// socket's acceptance is among the reasons for hold.
+	hold, wake, accepts bool
 }
 
 // sum adds up the effects of a batch, for its last commit or an earlier one.
@@ -120,7 +121,7 @@ func (b batch) sum(last bool) sum {
 	var s sum
 	for _, ev := range b.events {
 		s.sends = append(s.sends, ev.sends...)
-		s.hold, s.wake = s.hold || ev.hold, s.wake || ev.wake
+		s.hold, s.wake, s.accepts = s.hold || ev.hold, s.wake || ev.wake, s.accepts || ev.hold && ev.accepted
 		switch {
 		case ev.firing == nil && ev.alarm != nil:
 			s.alarm = ev.alarm
@@ -170,7 +171,7 @@ func (a *actor) firesBehind(s sum) bool {
 // applied tells the poller what the commit has made to do.
 func (s sum) applied(a *actor, began time.Time) {
 	if s.hold {
-		a.rt.holds.stored(a, began)
+		a.rt.holds.stored(a, began, !s.accepts)
 	}
 	if a.tenure != nil && s.fired != nil {
 		a.tenure.setClaim(false)

@@ -39,6 +39,8 @@ type Holds struct {
 
 // A hold is one object's entry.
 type hold struct {
+	// a is the actor that stored it. An object that was let go and has come back is
+	// another one, which stores its own.
 	a *actor
 	// until is how long the entry surely lives, by this machine's clock, and kept
 	// when it was last extended.
@@ -73,19 +75,24 @@ func (s *Holds) holds(a *actor) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.objects[key{a.class, a.id}]
-	return h != nil && clock.Now().Before(h.until)
+	return h != nil && h.a == a && clock.Now().Before(h.until)
 }
 
-// stored notes that a statement sent at sent has stored the entry.
-func (s *Holds) stored(a *actor, sent time.Time) {
+// stored notes that a statement sent at sent has stored the entry. If there was
+// one, a mark may have gone with it: the object is told, unless it just was.
+func (s *Holds) stored(a *actor, sent time.Time, told bool) {
 	k := key{a.class, a.id}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.objects[k]
 	if h == nil {
+		s.order = append(s.order, k)
+	}
+	if h == nil || h.a != a {
 		h = &hold{a: a}
 		s.objects[k] = h
-		s.order = append(s.order, k)
+	} else if !told && s.rt.ctx.Err() == nil {
+		s.wakeLocked(h)
 	}
 	h.until, h.kept = sent.Add(s.ttl*2/3), sent
 }

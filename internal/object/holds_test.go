@@ -231,3 +231,62 @@ func TestUnknownOutcomesAreTold(t *testing.T) {
 	a.faults.setAfter(nil)
 	listener.want("woken by one")
 }
+
+// evictAll drops all objects that are idle, as when memory is short.
+func (m *member) evictAll(t *testing.T) {
+	t.Helper()
+	var victims []*actor
+	m.mu.Lock()
+	for _, a := range m.actors {
+		if m.claimLocked(a) {
+			clear(a.givenUp) // as in time
+			victims = append(victims, a)
+		}
+	}
+	m.mu.Unlock()
+	m.evict(victims)
+}
+
+// TestSocketsOfAnObjectThatWasLetGo: between the end of an object's last socket and
+// the next one it may have been dropped from memory.
+func TestSocketsOfAnObjectThatWasLetGo(t *testing.T) {
+	f := newFleet(t)
+	a, b := f.join("a"), f.join("b")
+	ra, rb := &rooms{message: sayAndWake}, &rooms{woken: repeat}
+	here, url := dial(t, ra.serve(t, a)+"x"), rb.serve(t, b)
+	first := dial(t, url+"x?name=first")
+	first.Close()
+	eventually(t, "the end was told", func() bool { return rb.ends() != "" })
+	eventually(t, "the object is let go", func() bool {
+		b.evictAll(t)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.actors) == 0
+	})
+	second := dial(t, url+"x?name=second")
+	b.pollSockets(t)
+	here.say("one")
+	here.want("one")
+	b.pollSockets(t)
+	second.want("woken by one")
+}
+
+// TestStoringAnEntryAgainLosesNoMark: what another replica stored before is told.
+func TestStoringAnEntryAgainLosesNoMark(t *testing.T) {
+	f := newFleet(t)
+	a, b := f.join("a"), f.join("b")
+	ra, rb := &rooms{message: sayAndWake}, &rooms{woken: repeat}
+	here, url := dial(t, ra.serve(t, a)+"x"), rb.serve(t, b)
+	first := dial(t, url+"x")
+	here.say("one")
+	here.want("one")
+	// The polls of b fail for a while, so that it does not know of its entry.
+	b.holds.mu.Lock()
+	for _, h := range b.holds.objects {
+		h.until = time.Time{}
+	}
+	b.holds.mu.Unlock()
+	dial(t, url+"x")
+	b.pollSockets(t)
+	first.want("woken by one")
+}
