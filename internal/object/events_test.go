@@ -756,7 +756,8 @@ func TestLargeEntriesAreOffloaded(t *testing.T) {
 
 func offload(t *testing.T, size int) {
 	f := newFleet(t)
-	a, b := f.join("a"), f.join("b")
+	patient := func(c *Config) { c.EventTimeout = time.Minute } // megabytes on a busy machine
+	a, b := f.join("a", patient), f.join("b", patient)
 	large := handlers{
 		"/large": func(o *funcObject, _ http.ResponseWriter, r *http.Request) {
 			exec(t, o, r, `CREATE TABLE IF NOT EXISTS large(b); INSERT INTO large SELECT randomblob(`+itoa(size)+`); UPDATE n SET v = v + 1`)

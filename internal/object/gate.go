@@ -73,6 +73,13 @@ func (g *gate) written() bool {
 	return g.status != 0
 }
 
+// upgraded reports whether the answer is that the connection becomes a socket.
+func (g *gate) upgraded() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.status == http.StatusSwitchingProtocols
+}
+
 // Write implements http.ResponseWriter: the bytes wait for the commit.
 func (g *gate) Write(p []byte) (int, error) {
 	g.mu.Lock()

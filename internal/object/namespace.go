@@ -242,6 +242,11 @@ func (s stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusSwitchingProtocols && ev.sock != nil { // in this order: the event of any other may still run
 		ev.sock.upgrade(w, r, resp.Header)
+		// An event that has flushed the acceptance goes on, with this request's
+		// context.
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			ev.sock.conn.End(ev.sock.a.closeCode(err))
+		}
 		return
 	}
 	maps.Copy(w.Header(), resp.Header)

@@ -198,7 +198,10 @@ func (s *state) AcceptSocket(w http.ResponseWriter, r *http.Request, attachment 
 	} else if err != nil {
 		return refuse(http.StatusServiceUnavailable, "the replica has no room for another socket", durable.ErrOverloaded)
 	}
-	w.WriteHeader(http.StatusSwitchingProtocols)
+	if w.WriteHeader(http.StatusSwitchingProtocols); !ev.gate.upgraded() {
+		k.conn.Drop()
+		return nil, fmt.Errorf("the writer is not that of the event: %w", durable.ErrInvalid)
+	}
 	ev.sock, ev.accepted = k, true
 	i.a.socks.add(k)
 	ev.hold = ev.hold || !i.a.rt.holds.holds(i.a)
