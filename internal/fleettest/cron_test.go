@@ -190,12 +190,13 @@ func TestCronStopped(t *testing.T) {
 	t.Parallel()
 	f := newStopped(t)
 	f.setSchedule("@every 1s", 300*time.Millisecond)
-	replicas := []*Replica{f.Start("DWK_FAILPOINTS=cron.run.before=1*stop"), f.Start("DWK_FAILPOINTS=cron.run.before=2*stop"), f.Start()}
+	replicas := []*Replica{f.Launch("DWK_FAILPOINTS=cron.run.before=1*stop"), f.Launch("DWK_FAILPOINTS=cron.run.before=2*stop"), f.Start()}
 	for _, r := range replicas[:2] {
 		r.WaitHit("cron.run.before", 1)
 		n := len(f.cronHistory())
 		Eventually(t, "the others go on", func() bool { return outcomes(f.cronHistory()[n:])["ok"] >= 2 })
 		r.Continue()
+		r.WaitReady()
 	}
 	n := len(f.cronHistory())
 	Eventually(t, "all go on", func() bool { return outcomes(f.cronHistory()[n:])["ok"] >= 2 })

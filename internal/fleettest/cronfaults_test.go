@@ -155,12 +155,13 @@ func TestCronWindowIsOver(t *testing.T) {
 	t.Parallel()
 	f := newStopped(t)
 	f.setSchedule("@every 2s", 0, "catch_up: 0s")
-	r := f.Start("DWK_FAILPOINTS=cron.take.before=2*stop")
+	r := f.Launch("DWK_FAILPOINTS=cron.take.before=2*stop")
 	r.WaitHit("cron.take.before", 1)
 	n := len(f.cronHistory())
 	time.Sleep(5 * time.Second)
 	woke := time.Now() // by the clock of the store too
 	r.Continue()
+	r.WaitReady()
 	Eventually(t, "a run", func() bool { return outcomes(f.cronHistory()[n:])["ok"] >= 1 })
 	missed := 0
 	for _, l := range f.cronHistory()[n:] {
