@@ -62,6 +62,9 @@ func (d *Down) moveBody(ctx context.Context, t task) (l Line, e entry, err error
 	f := t.f
 	l = Line{Kind: f.kind, Item: f.item, Outcome: Moved, Bytes: f.size, Verified: d.cfg.Verify}
 	e = entry{State: stateFor(d.cfg.Verify), Print: f.print}
+	if !bindingName.MatchString(f.name) {
+		return l, e, skipError{"the bucket's name cannot be that of a directory of the layout: letters, digits and underscores"}
+	}
 	if fault := placeFault(f.key); fault != "" {
 		return l, e, skipError{fault}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/davidwkeith/dwk/internal/kv"
 	"github.com/davidwkeith/dwk/internal/kv/tuple"
 	"github.com/davidwkeith/dwk/internal/libsql"
+	"github.com/davidwkeith/dwk/internal/mode"
 	"github.com/davidwkeith/dwk/internal/objectops"
 	"github.com/davidwkeith/dwk/internal/queue"
 )
@@ -42,6 +43,8 @@ type halfPlan struct {
 	StoreID   string `json:"store_id"`
 	Primary   string `json:"primary"`
 	StartedAt string `json:"started_at"`
+	// Queue is the backlog that is written: no other file is replaced.
+	Queue string `json:"queue,omitempty"`
 }
 
 // NewDown prepares a move to a local directory: one that does not exist, or is
@@ -75,7 +78,7 @@ func NewDown(ctx context.Context, cfg Config, p *Progress) (*Down, error) {
 func (d *Down) checkTarget() error {
 	list, err := os.ReadDir(d.cfg.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return d.checkQueueFile("")
 	} else if err != nil {
 		return fmt.Errorf("target directory: %w", err)
 	}
@@ -89,13 +92,34 @@ func (d *Down) checkTarget() error {
 		if p.StoreID != d.cfg.StoreID {
 			return fmt.Errorf("%w: %s is the target of a move from store set %s (%s), this is %s", ErrRefused, d.cfg.Dir, p.StoreID, p.Primary, d.cfg.StoreID)
 		}
-		return checkLock(d.cfg.Dir)
+		return errors.Join(checkLock(d.cfg.Dir), d.checkQueueFile(p.Queue))
 	case !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("target directory: %w", err)
 	}
 	for _, e := range list {
 		if e.Name() != halfName {
 			return fmt.Errorf("%w: %s is not empty (it has %s): a move to a local directory wants an empty one", ErrRefused, d.cfg.Dir, e.Name())
+		}
+	}
+	return d.checkQueueFile("")
+}
+
+// checkQueueFile refuses a backlog that is there and that this move, whose own is
+// given, has not made.
+func (d *Down) checkQueueFile(own string) error {
+	path, err := filepath.Abs(d.cfg.QueueFile)
+	if err != nil {
+		return err
+	}
+	if own == "" {
+		own = filepath.Join(d.path, queueName)
+	}
+	if !d.cfg.has(Queues) || path == own && filepath.Dir(path) == d.path {
+		return nil // of the directory, which is checked as a whole
+	}
+	for _, suffix := range databaseSuffixes {
+		if _, err := os.Lstat(path + suffix); err == nil && path != own {
+			return fmt.Errorf("%w: %s exists: a move to a local directory writes a new backlog", ErrRefused, path+suffix)
 		}
 	}
 	return nil
@@ -113,24 +137,71 @@ func (d *Down) Close() error {
 	return err
 }
 
-// prepare makes the directory and its journal.
-func (d *Down) prepare() error {
-	if err := os.MkdirAll(filepath.Join(d.half, "tmp"), 0o700); err != nil {
+// forget removes what an earlier run has moved, unless the store set has been
+// marked since: when replicas may have served it, what is there need not be what
+// it holds now, and may be gone there.
+func (d *Down) forget(ctx context.Context) error {
+	marker, _, err := mode.Read(ctx, d.cfg.Store)
+	if err != nil || marker == mode.Moving(moveID(d.planID)) {
+		return err
+	}
+	plan := filepath.Join(d.half, "plan.json")
+	if _, err := os.Stat(plan); errors.Is(err, fs.ErrNotExist) {
+		return nil // nothing is moved before it is there
+	} else if err != nil {
 		return fmt.Errorf("target directory: %w", err)
 	}
-	var err error
+	if err := d.own(); err != nil {
+		return err
+	}
+	for _, path := range []string{
+		filepath.Join(d.cfg.Dir, string(SQL)), filepath.Join(d.cfg.Dir, string(Objects)), filepath.Join(d.cfg.Dir, string(Buckets)),
+	} {
+		if err := os.RemoveAll(path); err != nil {
+			return fmt.Errorf("remove what an earlier run has moved: %w", err)
+		}
+	}
+	if d.cfg.has(Queues) { // it is this move's own, which has just been checked
+		if err := removeDatabase(d.cfg.QueueFile); err != nil {
+			return fmt.Errorf("remove what an earlier run has moved: %w", err)
+		}
+	}
+	// With the journal, but the mark of the directory stays.
+	return removeDatabase(d.journalPath())
+}
+
+// own has no other move work on the directory.
+func (d *Down) own() (err error) {
+	if d.lock != nil {
+		return nil
+	}
 	if d.lock, err = os.Open(d.cfg.Dir); err != nil {
 		return err
 	}
 	if err := syscall.Flock(int(d.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return fmt.Errorf("%w: another migration works on %s", ErrRefused, d.cfg.Dir)
 	}
-	if err := d.checkTarget(); err != nil {
+	return d.checkTarget()
+}
+
+func (d *Down) journalPath() string { return filepath.Join(d.half, "journal.sqlite") }
+
+// prepare makes the directory and its journal.
+func (d *Down) prepare() error {
+	if err := os.MkdirAll(filepath.Join(d.half, "tmp"), 0o700); err != nil {
+		return fmt.Errorf("target directory: %w", err)
+	}
+	err := d.own()
+	if err != nil {
 		return err
 	}
 	plan := filepath.Join(d.half, "plan.json")
 	if _, err := os.Stat(plan); errors.Is(err, fs.ErrNotExist) {
-		text, err := json.Marshal(halfPlan{d.cfg.StoreID, d.cfg.Primary, now()})
+		queue, err := filepath.Abs(d.cfg.QueueFile)
+		if err != nil {
+			return err
+		}
+		text, err := json.Marshal(halfPlan{d.cfg.StoreID, d.cfg.Primary, now(), queue})
 		if err == nil {
 			err = writeFile(d.temp("plan"), plan, text)
 		}
@@ -138,7 +209,7 @@ func (d *Down) prepare() error {
 			return err
 		}
 	}
-	if d.db, err = libsql.Open(libsql.Config{URL: "file:" + strings.NewReplacer("%", "%25", "?", "%3F", "#", "%23").Replace(filepath.Join(d.half, "journal.sqlite"))}); err != nil {
+	if d.db, err = libsql.Open(libsql.Config{URL: "file:" + strings.NewReplacer("%", "%25", "?", "%3F", "#", "%23").Replace(d.journalPath())}); err != nil {
 		return err
 	}
 	d.journal = journal{kv.New(d.db), d.planID}
@@ -216,6 +287,9 @@ func (d *Down) Move(ctx context.Context) (r *Result, err error) {
 		}
 		err = errors.Join(err, d.end(r))
 	}()
+	if err := d.forget(ctx); err != nil {
+		return r, err
+	}
 	if err := repeat(ctx, func() error { return fleet.BeginMove(ctx, d.cfg.Store, moveID(d.planID)) }); err != nil {
 		return r, err
 	}
@@ -254,8 +328,13 @@ func (d *Down) Move(ctx context.Context) (r *Result, err error) {
 	if r.Total().Bad == 0 {
 		err := d.db.Close()
 		d.db = nil
-		if err = errors.Join(err, os.RemoveAll(d.half)); err == nil {
-			err = syncDir(d.cfg.Dir)
+		// By one step: half of it would be a directory to which no move can come back.
+		done := d.half + ".done"
+		if err = errors.Join(err, os.RemoveAll(done)); err == nil {
+			err = os.Rename(d.half, done)
+		}
+		if err == nil {
+			err = errors.Join(syncDir(d.cfg.Dir), os.RemoveAll(done))
 		}
 		if err != nil {
 			return r, fmt.Errorf("remove %s: %w", d.half, err)

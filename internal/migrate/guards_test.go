@@ -164,6 +164,15 @@ func TestTargetDirectory(t *testing.T) {
 	if err := try(empty); err != nil {
 		t.Errorf("an empty directory: %v", err)
 	}
+	// A backlog elsewhere is not replaced.
+	elsewhere := filepath.Join(t.TempDir(), "mine.sqlite")
+	write(t, elsewhere, "precious")
+	if err := try(empty, func(c *migrate.Config) { c.QueueFile = elsewhere }); !errors.Is(err, migrate.ErrRefused) || !strings.Contains(err.Error(), elsewhere) {
+		t.Errorf("a backlog that is there: %v", err)
+	}
+	if err := try(empty, func(c *migrate.Config) { c.QueueFile = filepath.Join(t.TempDir(), "new.sqlite") }); err != nil {
+		t.Errorf("a new backlog elsewhere: %v", err)
+	}
 	// What a run that was interrupted left belongs to its store set.
 	if err := os.MkdirAll(filepath.Join(empty, ".dwk-migrate"), 0o700); err != nil {
 		t.Fatal(err)
@@ -351,7 +360,7 @@ func TestOrphans(t *testing.T) {
 	if err := r.Store.Delete(t.Context(), tuple.Key{"dwk_alarm_by_id", "Gone", "0a"}); err != nil {
 		t.Fatal(err)
 	}
-	counts(t, r.down(back), 1, fewItems, 0)
+	counts(t, r.down(back), fewItems+1, 0, 0)
 	want := migratetest.Local(t, data)
 	got := migratetest.Local(t, back)
 	want.Queue = got.Queue

@@ -18,17 +18,8 @@ func (u *Up) Plan(ctx context.Context) (*Result, error) {
 		lines = u.proof
 	}
 	r := u.result(toCentral, u.path, u.cfg.Primary, lines)
-	u.bare = map[string]bool{}
-	for name, b := range u.cfg.Buckets {
-		if b == nil {
-			u.bare[u.cfg.source(name)] = true
-			continue
-		}
-		l, err := b.List(ctx, durable.ListOptions{Limit: 1})
-		if err != nil {
-			return r, fmt.Errorf("bucket %s: %w", name, err)
-		}
-		u.bare[u.cfg.source(name)] = len(l.Objects)+len(l.Prefixes) == 0
+	if err := u.lookIntoBuckets(ctx); err != nil {
+		return r, err
 	}
 	err := u.eachPage(ctx, u.problem, func(p page) error {
 		for _, f := range p.items {
@@ -43,6 +34,24 @@ func (u *Up) Plan(ctx context.Context) (*Result, error) {
 		err = u.end(r)
 	}
 	return r, err
+}
+
+// lookIntoBuckets finds out which buckets hold nothing, so that no body need be
+// looked for there. Without a store set it takes them for empty.
+func (u *Up) lookIntoBuckets(ctx context.Context) error {
+	u.bare = map[string]bool{}
+	for name, b := range u.cfg.Buckets {
+		if b == nil {
+			u.bare[u.cfg.source(name)] = true
+			continue
+		}
+		l, err := b.List(ctx, durable.ListOptions{Limit: 1})
+		if err != nil {
+			return fmt.Errorf("bucket %s: %w", name, err)
+		}
+		u.bare[u.cfg.source(name)] = len(l.Objects)+len(l.Prefixes) == 0
+	}
+	return nil
 }
 
 func (u *Up) planItem(ctx context.Context, f found, e entry, head objlog.Head) error {

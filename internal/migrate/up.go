@@ -34,7 +34,8 @@ type mover struct {
 	progress    *Progress
 	tally       *tally
 	proof       *proof
-	// bare are the buckets that held nothing when the plan was made.
+	// bare are the buckets that held nothing when they were looked into: for the
+	// plan, and once more when the store set is marked.
 	bare map[string]bool
 	// scanned counts the items of the plan.
 	scanned int64
@@ -132,7 +133,7 @@ func (m *mover) bucket(name string) (durable.Bucket, error) {
 	return b, nil
 }
 
-// empty reports whether a bucket held nothing when the plan was made.
+// empty reports whether a bucket held nothing.
 func (m *mover) empty(name string) bool { return m.bare[name] }
 
 // page are items with what the journal and the store say of them.
@@ -211,6 +212,10 @@ func (u *Up) Move(ctx context.Context) (r *Result, err error) {
 		return r, err
 	}
 	failpoint.Hit("migrate.marked")
+	// Nobody had to stand still since the plan, and it may have had no store set.
+	if err := u.lookIntoBuckets(ctx); err != nil {
+		return r, err
+	}
 	h := Header{Direction: toCentral, Host: u.cfg.Host, Path: u.path, State: Running, StartedAt: u.cfg.Store.Clock().UnixMilli()}
 	if old, err := u.journal.header(ctx); err != nil {
 		return r, err
