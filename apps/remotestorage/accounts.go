@@ -123,15 +123,17 @@ func (a *accounts) create(ctx context.Context, vs vaults, name, password string,
 	return err
 }
 
-func (a *accounts) setPassword(ctx context.Context, acc account, password string) error {
+// setPassword returns the account with its new password.
+func (a *accounts) setPassword(ctx context.Context, acc account, password string) (account, error) {
 	hash, err := a.hasher.hash(ctx, password)
 	if err != nil {
-		return err
+		return acc, err
 	}
 	_, err = a.db.Batch(ctx,
 		durable.Statement{SQL: `UPDATE rs_account SET password = ? WHERE id = ?`, Args: []any{hash, acc.id}},
 		durable.Statement{SQL: `DELETE FROM rs_session WHERE account = ?`, Args: []any{acc.id}})
-	return err
+	acc.password = hash
+	return acc, err
 }
 
 // remove ends an account: nobody gets in from now on. What it stored goes by
@@ -152,14 +154,16 @@ func (a *accounts) remove(ctx context.Context, vs vaults, acc account) error {
 	return a.env.Queue(queueName).Send(ctx, purgeMessage{acc.id}, durable.SendOptions{})
 }
 
-// login checks a password. Failures count against the name and the client.
+// login checks a password. A try counts against the name and the client from its
+// beginning, so that many at once are not more than one after the other; that of
+// a password that is right does not.
 func (a *accounts) login(ctx context.Context, name, password, client string) (account, error) {
 	name, _, _ = strings.Cut(strings.ToLower(strings.TrimSpace(name)), "@") // people type their address
 	if len(password) > maxPassword || !validName(name) {
 		name, password = "", "" // which is nobody's, and takes as long
 	}
-	keys := []string{"client " + client, "name " + name}
-	if err := a.mayTry(ctx, keys); err != nil {
+	client, named := "client "+client, "name "+name
+	if err := a.try(ctx, client, named); err != nil {
 		return account{}, err
 	}
 	acc, err := a.get(ctx, name)
@@ -171,9 +175,9 @@ func (a *accounts) login(ctx context.Context, name, password, client string) (ac
 		return account{}, err
 	}
 	if !ok {
-		return account{}, errors.Join(errWrongPassword, a.countFailure(ctx, keys))
+		return account{}, errWrongPassword
 	}
-	return acc, nil
+	return acc, a.takeBack(ctx, client, named)
 }
 
 var errWrongPassword = errors.New("the name or the password is wrong")
@@ -188,42 +192,64 @@ const attemptWindow = 15 * time.Minute
 // maxFailures in a window, of a client, and of a name from all clients.
 var maxFailures = map[string]int64{"client": 20, "name": 60}
 
-func (a *accounts) mayTry(ctx context.Context, keys []string) error {
+// countTry counts a try, up to one more than there may be: of a key ?1, at ?2, in
+// a window that began after ?3, of ?4 tries; unless those of the key ?5 are more
+// than ?6.
+const countTry = `INSERT INTO rs_attempt SELECT ?1, 1, ?2 WHERE coalesce((SELECT failures FROM rs_attempt WHERE key = ?5 AND since > ?3), 0) <= ?6
+	ON CONFLICT DO UPDATE SET failures = CASE WHEN since > ?3 THEN min(failures, ?4) + 1 ELSE 1 END, since = CASE WHEN since > ?3 THEN since ELSE ?2 END
+	RETURNING failures, since`
+
+// try counts a try, or says when there may be another one. One that may not be
+// counts only for what it is too much of.
+func (a *accounts) try(ctx context.Context, client, name string) error {
 	now := a.env.Now().UnixMilli()
-	for row, err := range a.db.Query(ctx, `SELECT key, failures, since FROM rs_attempt WHERE key IN (?, ?)`, keys[0], keys[1]) {
-		var key, kind string
+	began := now - attemptWindow.Milliseconds()
+	res, err := a.db.Batch(ctx,
+		durable.Statement{SQL: countTry, Args: []any{client, now, began, maxFailures["client"], "", 0}},
+		durable.Statement{SQL: countTry, Args: []any{name, now, began, maxFailures["name"], client, maxFailures["client"]}})
+	if err != nil {
+		return err
+	}
+	for i, most := range []int64{maxFailures["client"], maxFailures["name"]} {
 		var failures, since int64
-		if err == nil {
-			err = row.Scan(&key, &failures, &since)
+		if len(res[i].Rows) != 1 {
+			return fmt.Errorf("count tries: %d rows", len(res[i].Rows))
 		}
-		if err != nil {
+		if err := res[i].Rows[0].Scan(&failures, &since); err != nil {
 			return err
 		}
-		fmt.Sscan(key, &kind) //nolint:errcheck // it begins with a word
-		if left := since + attemptWindow.Milliseconds() - now; left > 0 && failures >= maxFailures[kind] {
-			return tooManyError{int(left/1000) + 1}
+		if failures <= most {
+			continue
 		}
+		many := tooManyError{int((since-began)/1000) + 1}
+		if i == 1 {
+			return errors.Join(many, a.takeBack(ctx, client))
+		}
+		return many
 	}
 	return nil
 }
 
-func (a *accounts) countFailure(ctx context.Context, keys []string) error {
-	now := a.env.Now().UnixMilli()
+// takeBack has a try count no more.
+func (a *accounts) takeBack(ctx context.Context, keys ...string) error {
 	var all []durable.Statement
 	for _, key := range keys {
-		all = append(all, durable.Statement{SQL: `INSERT INTO rs_attempt VALUES (?1, 1, ?2) ON CONFLICT DO UPDATE SET
-			failures = CASE WHEN since > ?3 THEN failures + 1 ELSE 1 END, since = CASE WHEN since > ?3 THEN since ELSE ?2 END`,
-			Args: []any{key, now, now - attemptWindow.Milliseconds()}})
+		all = append(all, durable.Statement{SQL: `UPDATE rs_attempt SET failures = failures - 1 WHERE key = ? AND failures > 0`, Args: []any{key}})
 	}
 	_, err := a.db.Batch(ctx, all...)
 	return err
 }
 
-// session makes a session and returns its secret.
+// session makes a session of who has just shown the password, and returns its
+// secret. A password that has been changed since is none.
 func (a *accounts) session(ctx context.Context, acc account, ttl time.Duration) (string, error) {
 	secret := rand.Text()
 	hash := hashToken(secret)
-	_, err := a.db.Exec(ctx, `INSERT INTO rs_session VALUES (?, ?, ?)`, hash[:], acc.id, a.env.Now().Add(ttl).UnixMilli())
+	res, err := a.db.Exec(ctx, `INSERT INTO rs_session SELECT ?, id, ? FROM rs_account WHERE id = ? AND password = ? AND deleted IS NULL`,
+		hash[:], a.env.Now().Add(ttl).UnixMilli(), acc.id, acc.password)
+	if err == nil && res.Changes == 0 {
+		err = errNoAccount
+	}
 	return secret, err
 }
 

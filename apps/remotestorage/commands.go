@@ -116,7 +116,7 @@ func setupPassword(flags *flag.FlagSet) durable.CommandFunc {
 		if err != nil {
 			return err
 		}
-		if err := a.setPassword(ctx, acc, password); err != nil {
+		if _, err := a.setPassword(ctx, acc, password); err != nil {
 			return fmt.Errorf("set password of %s: %w", acc.name, err)
 		}
 		return showNew(c, env, acc.name, made)

@@ -273,7 +273,7 @@ func (f *front) changePassword(w http.ResponseWriter, r *http.Request, acc accou
 		f.showAccount(w, r, http.StatusBadRequest, acc, "", "The password was not changed: "+err.Error()+".")
 		return
 	}
-	err := f.accounts.setPassword(r.Context(), acc, r.PostForm.Get("new"))
+	acc, err := f.accounts.setPassword(r.Context(), acc, r.PostForm.Get("new"))
 	if err == nil {
 		err = f.startSession(w, r, acc)
 	}

@@ -29,6 +29,9 @@ const (
 	storeMethods = "GET, HEAD, PUT, DELETE, OPTIONS"
 	// standstill is how long a body may make no progress.
 	standstill = time.Minute
+	// maxRanges is how many parts of a document are sent at once; who asks for more
+	// gets the whole. Each is a request to the bucket.
+	maxRanges = 16
 )
 
 // cors lets pages of any site see an answer of the store, whatever its status:
@@ -183,12 +186,29 @@ func (f *front) forward(w http.ResponseWriter, r *http.Request, q storeRequest) 
 
 // answer passes on what a Vault said.
 func (f *front) answer(w http.ResponseWriter, r *http.Request, q storeRequest, resp *http.Response) {
+	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusNotFound && q.token == "" {
+		f.stranger(w, r, q) // to the byte, which the Vault's answer is not
+		return
+	}
 	f.count(r, q, resp.StatusCode)
 	copyHeader(w.Header(), resp.Header)
 	w.WriteHeader(resp.StatusCode)
 	if _, err := io.Copy(w, resp.Body); err != nil {
 		panic(http.ErrAbortHandler) // a cut body must not look like a whole one
 	}
+}
+
+// stranger answers whoever has no token that is good here, and asks for nothing
+// that is there: the same whether there is such an account or not, so that names
+// cannot be tried.
+func (f *front) stranger(w http.ResponseWriter, r *http.Request, q storeRequest) {
+	if q.token == "" {
+		f.count(r, q, http.StatusNotFound)
+		text(w, http.StatusNotFound, "not found")
+		return
+	}
+	f.count(r, q, http.StatusUnauthorized)
+	unauthorized(w, f.places, true)
 }
 
 // count has guesses of tokens and of public names slow down the guesser.
@@ -237,7 +257,7 @@ func (f *front) serveDocument(w http.ResponseWriter, r *http.Request, q storeReq
 		}
 		content = bytes.NewReader(body)
 	}
-	if r.Method == http.MethodHead {
+	if r.Method == http.MethodHead || strings.Count(strings.Join(r.Header.Values("Range"), ","), ",") >= maxRanges {
 		r.Header.Del("Range")
 	}
 	// It knows conditions and ranges. The time is not passed: the version decides.
@@ -255,14 +275,7 @@ func (f *front) fail(w http.ResponseWriter, r *http.Request, q storeRequest, err
 		h.Del(name)
 	}
 	if errors.Is(err, errNoAccount) {
-		// As for an account that there is, so that names cannot be tried here.
-		if q.token == "" {
-			f.count(r, q, http.StatusNotFound)
-			text(w, http.StatusNotFound, "not found")
-			return
-		}
-		f.count(r, q, http.StatusUnauthorized)
-		unauthorized(w, f.places, true)
+		f.stranger(w, r, q)
 		return
 	}
 	status, line := hostStatus(err)

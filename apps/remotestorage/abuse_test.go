@@ -1,0 +1,147 @@
+package remotestorage
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestGuessesAtOnce: guesses that are under way are counted, so that many at a
+// time are not more than one after the other; and passwords that were right are
+// not.
+func TestGuessesAtOnce(t *testing.T) {
+	f := newFixture(t, nil)
+	f.account("alice")
+	a := newAccounts(f.env)
+	for range 2 * maxFailures["client"] {
+		if _, err := a.login(t.Context(), "alice", password, "192.0.2.7"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	guess := func(n int, client func(i int) string) (tried int64) {
+		var sum atomic.Int64
+		var all sync.WaitGroup
+		for i := range n {
+			all.Go(func() {
+				_, err := a.login(t.Context(), "alice", "a guess", client(i))
+				switch _, many := errors.AsType[tooManyError](err); {
+				case errors.Is(err, errWrongPassword):
+					sum.Add(1)
+				case !many:
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		return sum.Load()
+	}
+	if n := guess(100, func(int) string { return "192.0.2.1" }); n != maxFailures["client"] {
+		t.Errorf("%d guesses of a client, want %d", n, maxFailures["client"])
+	}
+	// What a client may not try does not lock the owner out.
+	if _, err := a.login(t.Context(), "alice", password, "192.0.2.7"); err != nil {
+		t.Errorf("the owner, elsewhere: %v", err)
+	}
+	left := maxFailures["name"] - maxFailures["client"]
+	if n := guess(100, func(i int) string { return fmt.Sprintf("198.51.100.%d", i) }); n != left {
+		t.Errorf("%d guesses of a name, want %d", n, left)
+	}
+	// Nor does a name that may not be tried use up a client's tries.
+	var many tooManyError
+	for range 2 * maxFailures["client"] {
+		if _, err := a.login(t.Context(), "alice", password, "192.0.2.8"); !errors.As(err, &many) || many.wait < 1 || many.wait > int(attemptWindow/time.Second)+1 {
+			t.Fatalf("a name that is not to be tried: %v", err)
+		}
+	}
+	if _, err := a.login(t.Context(), "bob", "a guess", "192.0.2.8"); !errors.Is(err, errWrongPassword) {
+		t.Errorf("another name: %v", err)
+	}
+}
+
+// TestOldPassword: who has signed in with a password that has been changed
+// meanwhile gets no session.
+func TestOldPassword(t *testing.T) {
+	f := newFixture(t, nil)
+	f.account("alice")
+	a := newAccounts(f.env)
+	old, err := a.login(t.Context(), "alice", password, "192.0.2.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, err := a.setPassword(t.Context(), old, "another password")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.session(t.Context(), old, time.Hour); !errors.Is(err, errNoAccount) {
+		t.Errorf("a session by the old password: %v", err)
+	}
+	secret, err := a.session(t.Context(), now, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if acc, err := a.whose(t.Context(), secret); err != nil || acc.name != "alice" {
+		t.Errorf("%v, %v", acc, err)
+	}
+}
+
+// TestNoAccountLooksTheSame: the store does not tell which accounts there are.
+func TestNoAccountLooksTheSame(t *testing.T) {
+	f := newFixture(t, nil)
+	f.account("alice")
+	f.user("alice", "m:rw").put("/public/m/x", "x")
+	look := func(name, token, method, path string) string {
+		body := ""
+		if method == "PUT" {
+			body = "text"
+		}
+		a := user{f, name, token}.do(method, path, body)
+		var lines []string
+		for name, v := range a.header {
+			if name == "Date" || name == "X-Request-Id" {
+				v = []string{"..."} // of each request
+			}
+			lines = append(lines, fmt.Sprint(name, v))
+		}
+		slices.Sort(lines)
+		return fmt.Sprint(a.status, "\n", strings.Join(lines, "\n"), "\n", a.body)
+	}
+	for _, c := range [][3]string{
+		{"", "GET", "/public/m/none"}, {"", "HEAD", "/public/m/none"}, {"guess", "GET", "/m/x"}, {"guess", "GET", "/public/m/x"}, {"guess", "PUT", "/m/x"},
+		{"guess", "DELETE", "/m/x"}, {"guess", "GET", "/m/"}, {"", "GET", "/m/x"}, {"", "GET", "/"}, {"", "PUT", "/public/m/x"},
+	} {
+		there, none := look("alice", c[0], c[1], c[2]), look("nobody", c[0], c[1], c[2])
+		if there != none {
+			t.Errorf("%v: an account\n%s\nno account\n%s", c, there, none)
+		}
+	}
+}
+
+// TestManyRanges: one request does not become thousands to the bucket.
+func TestManyRanges(t *testing.T) {
+	f := newFixture(t, map[string]any{"inline_limit": 100})
+	f.account("alice")
+	u := f.user("alice", "m:rw")
+	body := text64(6400)
+	u.put("/public/m/large", body)
+	before := f.bucket.count("get")
+	ranges := make([]string, 1000)
+	for i := range ranges {
+		ranges[i] = fmt.Sprintf("%d-%d", 5*i, 5*i)
+	}
+	a := f.anonymous("alice").get("/public/m/large", "Range", "bytes="+strings.Join(ranges, ","))
+	if a.status != 200 || a.body != body {
+		t.Errorf("%d, %d bytes", a.status, len(a.body))
+	}
+	if n := f.bucket.count("get") - before; n != 1 {
+		t.Errorf("%d requests to the bucket", n)
+	}
+	a = u.get("/public/m/large", "Range", "bytes="+strings.Join(ranges[:maxRanges], ","))
+	if a.status != 206 {
+		t.Errorf("a few ranges: %d", a.status)
+	}
+}
