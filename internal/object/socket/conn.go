@@ -53,6 +53,7 @@ type Conn struct {
 	// read is when the last byte came, moved when the last message passed in
 	// either direction, and pinged when an answer was last asked for, or zero.
 	read, moved, pinged time.Time
+	pinging             bool // the ping has not been written
 	busy                bool // the handler runs
 }
 
@@ -62,6 +63,8 @@ type item struct {
 	control int // websocket.PingMessage and its like
 	payload []byte
 }
+
+func (i item) isPing() bool { return i.message == nil && i.control == websocket.PingMessage }
 
 // Upgrade answers the request with 101, and begins to read and to write. The
 // header is part of the answer. When it fails the handler is told.
@@ -231,6 +234,7 @@ func (c *Conn) look(now time.Time) {
 	cfg := c.hub.cfg
 	switch {
 	case c.wire == nil || c.ending != nil || c.busy:
+	case c.pinging: // behind messages, whose writing has its own bound
 	case !c.pinged.IsZero() && now.Sub(c.pinged) > cfg.Timeout:
 		c.ending = &status{code: Abnormal, reason: "no answer to a ping"}
 		c.queue = nil
@@ -238,7 +242,7 @@ func (c *Conn) look(now time.Time) {
 	case cfg.Idle > 0 && now.Sub(c.moved) > cfg.Idle:
 		c.endLocked(status{code: Idle, reason: "idle"})
 	case c.pinged.IsZero() && now.Sub(c.read) > cfg.Ping:
-		c.pinged = now
+		c.pinged, c.pinging = now, true
 		c.queue = append(c.queue, item{control: websocket.PingMessage})
 		c.startLocked()
 	}

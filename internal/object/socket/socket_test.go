@@ -317,15 +317,94 @@ func TestIdleSocketsAreClosed(t *testing.T) {
 	}
 }
 
+// hold has nothing written to a socket until release.
+func (c *Conn) hold() (release func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.writing = true
+	return sync.OnceFunc(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.writing = false
+		c.startLocked()
+	})
+}
+
+// upgraded waits until a socket has its connection, and writes nothing.
+func (p *peer) upgraded(i int) *Conn {
+	p.t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		c := p.conn(i)
+		c.mu.Lock()
+		ready := c.wire != nil && !c.writing
+		c.mu.Unlock()
+		if ready {
+			return c
+		}
+		if time.Now().After(deadline) {
+			p.t.Fatal("not upgraded")
+		}
+	}
+}
+
+// TestPongsAreAnsweredOnceAtATime: pings that come while nothing can be written
+// cost no memory.
 func TestPongsAreAnsweredOnceAtATime(t *testing.T) {
 	p := start(t, config())
 	conn, r := p.raw("")
+	c := p.upgraded(0)
+	release := c.hold()
+	defer release()
 	for i := range 100 {
 		conn.Write(frame(0x89, []byte{byte(i)}))
 	}
+	conn.Write(frame(0x82, []byte("x"))) // its echo comes behind them
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		c.mu.Lock()
+		n, last := len(c.queue), c.bytes
+		c.mu.Unlock()
+		if n > 2 || time.Now().After(deadline) {
+			t.Fatalf("%d frames wait", n)
+		}
+		if last > 0 {
+			break
+		}
+	}
+	release()
 	conn.Write(frame(0x88, []byte{0x03, 0xe8}))
 	if code := closeOf(r); code != 1000 {
 		t.Error(code)
+	}
+}
+
+// TestPingsWaitForMessages: the time for an answer to a ping begins when the ping
+// has been written, behind what a slow client takes its time for.
+func TestPingsWaitForMessages(t *testing.T) {
+	cfg := config()
+	cfg.Ping, cfg.Timeout = time.Hour, time.Minute
+	p := start(t, cfg)
+	_, r := p.raw("")
+	c := p.upgraded(0)
+	release := c.hold()
+	defer release()
+	now := time.Now().Add(2 * cfg.Ping)
+	c.look(now)
+	c.look(now.Add(2 * cfg.Timeout))
+	c.look(now.Add(3 * cfg.Timeout))
+	c.mu.Lock()
+	ending, waits := c.ending, len(c.queue)
+	c.mu.Unlock()
+	if ending != nil || waits != 1 {
+		t.Fatalf("ended with %v, %d frames wait", ending, waits)
+	}
+	release()
+	if first, err := r.ReadByte(); err != nil || first != 0x89 {
+		t.Errorf("%x %v", first, err)
+	}
+	p.upgraded(0)
+	c.look(time.Now().Add(2 * cfg.Timeout))
+	if got := <-p.ends; got != "1006" {
+		t.Error(got)
 	}
 }
 

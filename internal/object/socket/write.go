@@ -2,9 +2,12 @@ package socket
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"github.com/davidwkeith/dwk/internal/clock"
 )
 
 // startLocked has the queue written.
@@ -41,6 +44,11 @@ func (c *Conn) write() {
 			}
 			c.queue = nil
 			c.wire.Conn.Close() //nolint:errcheck // the reader notices
+		} else if c.pinging && slices.ContainsFunc(queue, item.isPing) {
+			c.pinging = false
+			if !c.pinged.IsZero() { // else something came meanwhile
+				c.pinged = clock.Now()
+			}
 		}
 		c.mu.Unlock()
 	}
