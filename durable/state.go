@@ -28,8 +28,8 @@ type State interface {
 	// AcceptSocket makes the request of the running event a WebSocket of the
 	// object, which must be a [SocketHandler]. The client is told (101) when the
 	// event has been committed; a subprotocol, if any, and other headers of that
-	// answer are set in w.Header() before. The attachment is kept beside the
-	// socket.
+	// answer are set in w.Header() before; w is the handler's own, or passes what is
+	// written on to it at once. The attachment is kept beside the socket.
 	//
 	// A request that cannot become one is answered by AcceptSocket, and the error
 	// is [ErrInvalid]; so is one that a browser sent for a page of another site. An
