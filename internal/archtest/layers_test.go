@@ -42,6 +42,7 @@ var layers = [][]string{
 		"internal/bucket",
 		"apps/lab",
 		"apps/remotestorage",
+		"examples/room",
 		"internal/metrics",
 		"internal/cache",
 		"internal/object/socket",
@@ -89,6 +90,7 @@ var layers = [][]string{
 	},
 	{
 		"cmd/dwk",
+		"examples/room/cmd/room",
 	},
 }
 
@@ -187,7 +189,7 @@ func TestLayers(t *testing.T) {
 				}
 			case isTestOnly(dep):
 				t.Errorf("%s imports %s, which is for tests only", name, dep)
-			case strings.HasPrefix(name, "apps/") && dep != "durable":
+			case (strings.HasPrefix(name, "apps/") || name == "examples/room") && dep != "durable":
 				t.Errorf("%s imports %s: an application sees only the contract", name, dep)
 			case layer(dep) >= mine:
 				t.Errorf("%s (layer %d) imports %s (layer %d)", name, mine, dep, layer(dep))
