@@ -55,7 +55,7 @@ func TestMembersHearEachOther(t *testing.T) {
 	hear(t, b, here("ada,bob"))
 	hear(t, a, here("ada,bob"))
 	say(a, "1", "hello")
-	say(a, "1", "hello") // once more: it does not know whether it was stored
+	say(a, "1", "hello")          // once more: it does not know whether it was stored
 	hear(t, a, said("ada:hello")) // messages of two sockets come in any order
 	say(b, "2", "good morning")
 	hear(t, a, said("bob:good morning"))
