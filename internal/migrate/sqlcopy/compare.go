@@ -83,7 +83,10 @@ func (c *comparison) run(ctx context.Context) error {
 	for _, t := range tables {
 		other := inB[t.name]
 		if other == nil || !slices.Equal(other.columns, t.columns) || other.rowid != t.rowid || other.rowidAt != t.rowidAt {
-			continue // the schema differs, and says so
+			if c.diff.Equal() { // else the schema differs, and says so
+				c.differ(Difference{What: "schema", Name: "table " + t.name, A: "has other columns or rows", B: "cannot be compared"})
+			}
+			continue
 		}
 		var err error
 		if c.opts.Counts {

@@ -50,7 +50,8 @@ func TestDifferences(t *testing.T) {
 		`UPDATE hidden SET oid = 7 WHERE oid = 5`:                               {"value hidden[number 2]: 4, 5, 6, 4, 7, 6"},
 		`INSERT INTO f VALUES ('three')`:                                        {"row f[3]: is missing, exists", "rows f: 2, 3"},
 		`INSERT INTO f(f, rank) VALUES ('pgsz', 100)`:                           {"row f_config['version']: next is 'version', next is 'pgsz'"},
-		`UPDATE less_docsize SET sz = x'02' WHERE id = 2`:                       {"value less_docsize[2].sz: x'01', x'02'"},
+		`PRAGMA writable_schema = 1; DELETE FROM sqlite_schema WHERE name = 'less_docsize'; PRAGMA writable_schema = 0`: {"schema table less_docsize: has other columns or rows, cannot be compared"},
+		`UPDATE less_docsize SET sz = x'02' WHERE id = 2`:                                                               {"value less_docsize[2].sz: x'01', x'02'"},
 	} {
 		t.Run(sql, func(t *testing.T) {
 			a := create(t, compared...)

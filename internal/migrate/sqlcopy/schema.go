@@ -347,14 +347,6 @@ func (s *schema) id() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// check reports what no copy can be made of.
-func (s *schema) check() error {
-	if s.journal {
-		return fmt.Errorf("an unfinished copy (table %s): %w", journalTable, ErrUnsupported)
-	}
-	return nil
-}
-
 // collect returns the few rows of a query.
 func collect(ctx context.Context, r reader, sql string, args ...any) (all [][]any, err error) {
 	for try := 1; ; try++ {
