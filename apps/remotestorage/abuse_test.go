@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -144,4 +145,40 @@ func TestManyRanges(t *testing.T) {
 	if a.status != 206 {
 		t.Errorf("a few ranges: %d", a.status)
 	}
+}
+
+type slowReader struct{ wait time.Duration }
+
+func (r *slowReader) Read(p []byte) (int, error) {
+	time.Sleep(r.wait)
+	return len(p), nil
+}
+
+// TestStandstill: a body stands still when its client sends nothing, and not when
+// the bucket takes its time with what has come.
+func TestStandstill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cut atomic.Bool
+		client := &slowReader{}
+		b := &putBody{Reader: client, stall: newStall(func(at time.Time) error {
+			cut.Store(!at.IsZero())
+			return nil
+		})}
+		read := func(wait time.Duration) bool {
+			client.wait = wait
+			if _, err := b.Read(make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
+			return cut.Load()
+		}
+		for range 3 {
+			if time.Sleep(2 * standstill); read(standstill - time.Second) {
+				t.Error("cut while the bucket was slow")
+			}
+		}
+		if !read(standstill + time.Second) {
+			t.Error("not cut while nothing came")
+		}
+		b.stall.stop()
+	})
 }

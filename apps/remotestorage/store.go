@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/davidwkeith/dwk/durable"
@@ -409,7 +410,8 @@ func validType(t string) bool {
 }
 
 // putBody remembers why it could not be read, which is no fault of the store,
-// and gives up when nothing comes.
+// and gives up when nothing comes. That the bucket takes its time is no fault of
+// the client's.
 type putBody struct {
 	io.Reader
 	stall *stall
@@ -419,6 +421,7 @@ type putBody struct {
 func (b *putBody) Read(p []byte) (int, error) {
 	b.stall.moved()
 	n, err := b.Reader.Read(p)
+	b.stall.rest()
 	if err != nil && err != io.EOF {
 		b.err = err
 	}
@@ -429,20 +432,29 @@ func (b *putBody) Read(p []byte) (int, error) {
 type stall struct {
 	set   func(time.Time) error
 	timer *time.Timer
+	over  atomic.Bool
 }
 
 // newStall takes what sets the deadline of the connection's reads or writes.
 func newStall(set func(time.Time) error) *stall {
 	s := &stall{set: set}
-	s.timer = time.AfterFunc(standstill, func() { _ = set(time.Unix(1, 0)) }) // not every writer has a deadline
+	s.timer = time.AfterFunc(standstill, func() {
+		s.over.Store(true)
+		_ = set(time.Unix(1, 0)) // not every writer has a deadline
+	})
+	s.timer.Stop() // until something moves
 	return s
 }
 
 func (s *stall) moved() { s.timer.Reset(standstill) }
 
+// rest waits for nothing, until something moves again.
+func (s *stall) rest() { s.timer.Stop() }
+
 // stop leaves the connection to the next request.
 func (s *stall) stop() {
-	if s.timer.Stop() {
+	s.timer.Stop()
+	if !s.over.Load() {
 		_ = s.set(time.Time{}) // as above
 	}
 }

@@ -201,7 +201,10 @@ func (m *mover) moveQueue(ctx context.Context, f found) (Line, error) {
 	if rows > 0 {
 		l.Outcome = Moved
 	}
-	source.Rows, l.Source, l.Target = &rows, &source, &target
+	source.Rows, l.Source = &rows, &source
+	if m.cfg.Verify != VerifyNone {
+		l.Target = &target
+	}
 	return l, err
 }
 
@@ -225,7 +228,7 @@ func (m *mover) movePage(ctx context.Context, c *sqlite.Conn, jobs []job, source
 	}
 	failpoint.Hit("migrate.queue.sent")
 	if m.cfg.Verify != VerifyNone {
-		if err := m.verifyPage(ctx, added); err != nil {
+		if err := m.verifyPage(ctx, page, added, target); err != nil {
 			return fmt.Errorf("verify messages: %w", err)
 		}
 	}
@@ -235,7 +238,6 @@ func (m *mover) movePage(ctx context.Context, c *sqlite.Conn, jobs []job, source
 	failpoint.Hit("migrate.queue.marked")
 	for _, msg := range page {
 		source[msg.Queue]++
-		target[msg.Queue]++
 	}
 	m.progress.rows(Queues, int64(len(page)))
 	return nil
@@ -322,10 +324,11 @@ func (m *mover) markers(ctx context.Context, page []imported) ([]marker, error) 
 	return out, nil
 }
 
-// verifyPage reads messages back.
-func (m *mover) verifyPage(ctx context.Context, msgs []imported) error {
-	keys := make([]string, len(msgs))
-	for i, msg := range msgs {
+// verifyPage reads messages back and counts those that are there. What this run
+// has added must be; what was imported before may have been worked off since.
+func (m *mover) verifyPage(ctx context.Context, page, added []imported, counts map[string]int64) error {
+	keys := make([]string, len(page))
+	for i, msg := range page {
 		keys[i] = hex.EncodeToString(msg.Key())
 	}
 	list, err := json.Marshal(keys)
@@ -336,17 +339,22 @@ func (m *mover) verifyPage(ctx context.Context, msgs []imported) error {
 	if err != nil {
 		return err
 	}
-	if len(res[0].Rows) != len(msgs) {
-		return fmt.Errorf("%d of %d are there", len(res[0].Rows), len(msgs))
-	}
+	there := map[int64]bool{}
 	for _, row := range res[0].Rows {
 		i, _ := row[0].(int64)
 		text, _ := row[1].(string)
 		var v struct {
 			Body json.RawMessage `json:"body"`
 		}
-		if err := json.Unmarshal([]byte(text), &v); err != nil || string(v.Body) != string(msgs[i].Body) {
-			return fmt.Errorf("row %d has another body there", msgs[i].row)
+		if err := json.Unmarshal([]byte(text), &v); err != nil || string(v.Body) != string(page[i].Body) {
+			return fmt.Errorf("row %d has another body there", page[i].row)
+		}
+		there[page[i].row] = true
+		counts[page[i].Queue]++
+	}
+	for _, msg := range added {
+		if !there[msg.row] {
+			return fmt.Errorf("the message of row %d is not there", msg.row)
 		}
 	}
 	return nil
