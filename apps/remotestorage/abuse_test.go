@@ -3,6 +3,7 @@ package remotestorage
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -181,4 +182,34 @@ func TestStandstill(t *testing.T) {
 		}
 		b.stall.stop()
 	})
+}
+
+// TestQuotaOfAStream: of a body whose size nobody has told the bucket gets no more
+// than there is room for.
+func TestQuotaOfAStream(t *testing.T) {
+	f := newFixture(t, map[string]any{"quota": 1000, "inline_limit": 100})
+	f.account("alice")
+	u := f.user("alice", "m:rw")
+	u.put("/m/x", text64(160))
+	var most atomic.Int64
+	f.bucket.setFault(func(op, key string) error {
+		if op == "put done" {
+			info, err := f.env.Bucket(bucketName).Head(t.Context(), key)
+			if err != nil {
+				t.Error(err)
+			}
+			most.Store(max(most.Load(), info.Size))
+		}
+		return nil
+	})
+	chunked := func(path string, n int) answer {
+		return f.send("PUT", "/rs/store/alice"+path, io.MultiReader(strings.NewReader(text64(n))), u.with(nil)...)
+	}
+	wants(t, "too much", chunked("/m/y", 160_000), 507)
+	if n := most.Load(); n > 1000 {
+		t.Errorf("the bucket got %d bytes", n)
+	}
+	wants(t, "all that there is room for", chunked("/m/y", 832), 201)
+	wants(t, "in the place of another", chunked("/m/x", 160), 200)
+	f.orphansGo("alice", 2)
 }

@@ -22,6 +22,7 @@ const (
 	headerBlob     = "Rs-Blob"     // key of a body in the bucket
 	headerSize     = "Rs-Size"     // its size, in bytes, -1 when it is not known yet
 	headerStage    = "Rs-Stage"    // "begin" before the body is in the bucket
+	headerRoom     = "Rs-Room"     // how large it may be, in bytes, when there is a quota
 	headerGone     = "Rs-Gone"     // the account is not this Vault's any more
 	headerDocument = "Rs-Document" // the answer is a document
 )
@@ -349,6 +350,14 @@ func (f *front) putLarge(w http.ResponseWriter, r *http.Request, q storeRequest,
 		f.answer(w, r, q, resp)
 		return
 	}
+	room := f.settings.MaxDocument
+	if text := resp.Header.Get(headerRoom); text != "" {
+		if room, err = strconv.ParseInt(text, 10, 64); err != nil {
+			panic(fmt.Errorf("room for a document: %w", err))
+		}
+		room = max(room, 0)
+		whole = io.LimitReader(whole, room+1)
+	}
 	info, err := f.bucket.Put(r.Context(), key, whole, durable.PutOptions{})
 	if err != nil {
 		f.unstage(q, key)
@@ -357,6 +366,12 @@ func (f *front) putLarge(w http.ResponseWriter, r *http.Request, q storeRequest,
 			return
 		}
 		f.fail(w, r, q, err)
+		return
+	}
+	if info.Size > room { // it is not whole, so nobody else may judge it
+		f.unstage(q, key)
+		w.Header().Set("Connection", "close")
+		text(w, http.StatusInsufficientStorage, quotaText)
 		return
 	}
 	header.Set(headerStage, key)

@@ -347,6 +347,7 @@ func TestQuota(t *testing.T) {
 	wants(t, "delete", u.do("DELETE", "/m/c", ""), 200)
 	used(112)
 	wants(t, "a document too large", u.do("PUT", "/m/e", text64(2016)), 413)
+	f.call("alice", "quota", openRequest{Quota: 1e6}, nil)
 	wants(t, "a document too large, chunked", f.send("PUT", "/rs/store/alice/m/e", io.MultiReader(strings.NewReader(text64(2016))), u.with(nil)...), 413)
 	f.call("alice", "quota", openRequest{Quota: 0}, nil)
 	wants(t, "without a quota", u.do("PUT", "/m/e", text64(1600)), 201)

@@ -253,6 +253,9 @@ func (v *vault) put(w http.ResponseWriter, r *http.Request, p docPath) error {
 	case "begin":
 		key, err := v.stage(ctx)
 		w.Header().Set(headerBlob, key)
+		if v.meta.quota > 0 {
+			w.Header().Set(headerRoom, strconv.FormatInt(v.meta.quota-v.meta.used+at.document().size, 10))
+		}
 		return err
 	default:
 		n, err := v.exec(ctx, `DELETE FROM staged WHERE blob = ?`, stage)
@@ -286,6 +289,8 @@ func (v *vault) put(w http.ResponseWriter, r *http.Request, p docPath) error {
 	return nil
 }
 
+const quotaText = "the quota is used up"
+
 // refuse answers when the document may not be put. A size below 0 is not known.
 func (v *vault) refuse(w http.ResponseWriter, r *http.Request, at place, size int64) bool {
 	switch {
@@ -296,7 +301,7 @@ func (v *vault) refuse(w http.ResponseWriter, r *http.Request, at place, size in
 	case refuses(r.Header, at.document().version):
 		v.refused(w, at.document())
 	case v.meta.quota > 0 && size > 0 && v.meta.used-at.document().size+size > v.meta.quota:
-		text(w, http.StatusInsufficientStorage, "the quota is used up")
+		text(w, http.StatusInsufficientStorage, quotaText)
 	default:
 		return false
 	}
