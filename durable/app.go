@@ -172,10 +172,10 @@ type Namespace interface {
 type Stub interface {
 	// ServeHTTP delivers the request as an event of the object and writes the
 	// answer. Failures of the host become statuses: 503 is surely not applied,
-	// 504 could not be found out, 500 is a failed handler. Within an event of
-	// another object such a failure ends that event too, as a panic does: nothing
-	// of it since its last commit is applied. A request for a WebSocket goes
-	// through ServeHTTP, from a front door.
+	// 504 could not be found out, 500 is a failed handler. When an event of another
+	// object hands its own answer over so, such a failure ends that event too, as a
+	// panic does: nothing of it since its last commit is applied. A request for a
+	// WebSocket goes through ServeHTTP, from a front door.
 	http.Handler
 	ID() ID
 	// Do delivers the request as an event and returns the object's answer,

@@ -168,6 +168,20 @@ func TestHandedOverAnswersAreTrue(t *testing.T) {
 	if w := a.do(t, "x", "/self", h); w.Code != 508 {
 		t.Errorf("a cycle was answered %d", w.Code)
 	}
+	// What a handler looks at itself, here on a goroutine of its own, is a status.
+	h["/looks"] = func(o *funcObject, w http.ResponseWriter, r *http.Request) {
+		exec(t, o, r, `UPDATE n SET v = 6`)
+		seen := make(chan int)
+		go func() {
+			rec := httptest.NewRecorder()
+			callStub(o, "y").ServeHTTP(rec, request(r, "/get", r.Context()))
+			seen <- rec.Code
+		}()
+		w.WriteHeader(<-seen + 1)
+	}
+	if w := a.do(t, "x", "/looks", h); w.Code != 504 || a.value(t, "x") != 6 {
+		t.Errorf("%d, value %d", w.Code, a.value(t, "x"))
+	}
 	// A status that the other object's handler wrote is just an answer.
 	h["/fine"] = func(o *funcObject, w http.ResponseWriter, r *http.Request) {
 		exec(t, o, r, `UPDATE n SET v = 9`)

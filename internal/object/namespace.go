@@ -233,7 +233,7 @@ func (s stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if ev != nil && ev.sock != nil {
 			ev.sock.conn.Fail() // a part that was committed has accepted it
 		}
-		if caller, _ := s.ns.caller(r.Context()); caller != nil {
+		if caller, _ := s.ns.caller(r.Context()); caller != nil && caller.gate != nil && answers(w, caller.gate) {
 			panic(calleeFailed{err})
 		}
 		WriteError(w, err)
@@ -254,6 +254,21 @@ func (s stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := copyBody(w, resp); err != nil {
 		// A cut body must not look like a whole one.
 		panic(http.ErrAbortHandler)
+	}
+}
+
+// answers tells whether what is written to w is the answer behind the gate, and
+// not something that a handler, or a goroutine of it, looks at itself.
+func answers(w http.ResponseWriter, g *gate) bool {
+	for {
+		if w == http.ResponseWriter(g) {
+			return true
+		}
+		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return false
+		}
+		w = u.Unwrap()
 	}
 }
 
