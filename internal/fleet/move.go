@@ -58,7 +58,11 @@ func EndMove(ctx context.Context, s *kv.Store, id string) error {
 	if err := errors.Join(p.CheckKey(mode.ModeKey, stamp), p.SetKey(mode.ModeKey, mode.Marker, 0)); err != nil {
 		return err
 	}
-	if _, err := s.Commit(ctx, p); err != nil {
+	v, err := s.Commit(ctx, p)
+	if err == nil && !v.OK {
+		err = errors.New("somebody else has changed it meanwhile")
+	}
+	if err != nil {
 		return fmt.Errorf("take the mark of the migration away: %w", err)
 	}
 	return nil
