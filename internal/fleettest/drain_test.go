@@ -318,8 +318,7 @@ func TestDrainAbandoned(t *testing.T) {
 	asleep := a.Sleep("n", 20*time.Second)
 	a.Terminate()
 	Eventually(t, "it stops", func() bool { return strings.Contains(a.Log(), `"step":"poller"`) })
-	time.Sleep(100 * time.Millisecond) // signals that come together count as one
-	a.Terminate()
+	a.TerminateAgain()
 	wantExit(t, a, 1)
 	if log := a.Log(); !strings.Contains(log, `"msg":"drain.abandoned"`) || !strings.Contains(log, `"step":"requests","requests":1,"events":1`) {
 		t.Error("the log does not say what it was doing")
@@ -344,7 +343,7 @@ func TestDrainAskedAndAbandoned(t *testing.T) {
 	if outcome, _ := f.drain(a, 1, "--cancel"); outcome != "refused" {
 		t.Error(outcome)
 	}
-	a.Terminate()
+	a.TerminateAgain()
 	wantExit(t, a, 1)
 	if !strings.Contains(a.Log(), `"msg":"drain.abandoned"`) {
 		t.Error("the log does not say what it was doing")

@@ -165,6 +165,17 @@ func (r *Replica) Continue() { r.t.Helper(); r.signal(syscall.SIGCONT) }
 // Terminate asks the process to end in order.
 func (r *Replica) Terminate() { r.t.Helper(); r.signal(syscall.SIGTERM) }
 
+// TerminateAgain asks the process that was asked to stop to do so at once. Signals
+// that come too close together count as one, so it asks until the process ends.
+func (r *Replica) TerminateAgain() {
+	r.t.Helper()
+	Eventually(r.t, r.Name+" ends", func() bool {
+		r.cmd.Process.Signal(syscall.SIGTERM) //nolint:errcheck // it may have ended
+		r.exitsWithin(100 * time.Millisecond)
+		return r.Exited()
+	})
+}
+
 // Exited reports whether the process has ended.
 func (r *Replica) Exited() bool {
 	select {

@@ -97,7 +97,11 @@ func TestExpiredIsGone(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
 		f := New(t, kind)
-		f.Start("DWK_FLEET_POLL_INTERVAL=1h", "DWK_FLEET_HEARTBEAT_TTL=4h") // it does not sweep
+		r := f.Start()
+		r.Terminate() // so that nobody sweeps
+		if code := r.Wait(); code != 0 {
+			t.Fatalf("exit code %d", code)
+		}
 		const ttl = time.Second
 		begun := time.Now()
 		f.JSON(&struct{}{}, "kv", "set", `["short"]`, "1", "--ttl", ttl.String(), "--yes")

@@ -74,11 +74,7 @@ func TestSecondSignal(t *testing.T) {
 		begun := time.Now()
 		a.Terminate()
 		Eventually(t, "the stop begins", func() bool { return strings.Contains(a.Log(), `"serve.stopping"`) })
-		Eventually(t, "it ends", func() bool {
-			// Signals that come together count as one.
-			a.cmd.Process.Signal(syscall.SIGTERM) //nolint:errcheck // it may have ended
-			return a.Exited()
-		})
+		a.TerminateAgain()
 		if code, d := a.Wait(), time.Since(begun); code != 1 || d > 15*time.Second {
 			t.Errorf("exit code %d after %v, want 1 at once", code, d)
 		}
