@@ -334,11 +334,11 @@ func TestQuiesceKeepsWhatLasts(t *testing.T) {
 			t.Errorf("%v: did not wait for the poll under way: %d", err, len(a.res))
 		}
 		sleep(10 * time.Second)
-		if len(a.res) != 1 || len(l.res) < 6 {
-			t.Errorf("polled %d and %d times", len(a.res), len(l.res))
-		}
 		if err := errors.Join(p.Stop(t.Context()), p.Stop(t.Context())); err != nil {
 			t.Error(err)
+		}
+		if len(a.res) != 1 || len(l.res) < 6 {
+			t.Errorf("polled %d and %d times", len(a.res), len(l.res))
 		}
 	})
 }
