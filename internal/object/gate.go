@@ -34,7 +34,10 @@ type gate struct {
 	// follows.
 	begun          chan struct{}
 	started, ended bool
-	err            error
+	// flushed is set when the handler has let the header out: it leaves, whatever
+	// becomes of the event.
+	flushed bool
+	err     error
 	// overflow is a write that was refused; the event fails.
 	overflow error
 	// closed is set when the caller reads no more.
@@ -115,6 +118,7 @@ func (g *gate) FlushError() error {
 	defer g.mu.Unlock()
 	g.writeHeader(http.StatusOK)
 	g.start()
+	g.flushed = true
 	g.open = g.body.Size()
 	g.changed.Broadcast()
 	return nil
@@ -181,7 +185,7 @@ func (g *gate) failed() error {
 func (g *gate) response(r *http.Request) (*http.Response, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.ended && g.err != nil && g.open == 0 {
+	if g.ended && g.err != nil && !g.flushed {
 		g.closed = true
 		g.body.Close()
 		return nil, g.err
