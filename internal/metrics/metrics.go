@@ -10,9 +10,10 @@
 //	event.KeyLate   time.Duration   how long after it was due it began
 //	event.KeyCount  int             the number of things that it was done to
 //
-// So a batch of a queue is one record, at debug level:
+// An event has those that it knows. A batch of a queue is one record, at debug
+// level:
 //
-//	queue.batch.ok  took=12ms late=340ms count=50 queue=mail
+//	queue.batch.ok  took=12ms count=50 queue=mail
 //
 // What is not an event but a state is read when somebody asks: [Gauges] holds
 // the functions, which the host brings together from the parts. They return
