@@ -66,7 +66,7 @@ func TestStopEndsAlarmsThatSetThemselves(t *testing.T) {
 	a.onAlarm = func(o *timer, ctx context.Context, _ durable.AlarmInfo) error { return o.state.SetAlarmIn(0) }
 	a.set(t, "x", 0)
 	eventually(t, "it runs", func() bool { return a.fired.Load() > 3 })
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := a.Stop(ctx); err != nil {
 		t.Errorf("stop: %v", err)
@@ -135,7 +135,8 @@ func TestAlarmBesideContendedObject(t *testing.T) {
 	eventually(t, "it is due", func() bool { return a.slot(t, "x").Due() || a.fired.Load()+b.fired.Load() > 0 })
 	before := events.Load()
 	for a.fired.Load()+b.fired.Load() == 0 {
-		if n := events.Load() - before; n > 6 {
+		// In this order: what begins behind the alarm does not count.
+		if n := events.Load() - before; n > 6 && a.fired.Load()+b.fired.Load() == 0 {
 			t.Errorf("%d events have begun since it was due", n)
 			return
 		}
@@ -147,7 +148,7 @@ func TestAlarmBesideContendedObject(t *testing.T) {
 // has less than its TTL left, and is renewed in time.
 func TestReadBackLeaseIsRenewed(t *testing.T) {
 	f := newFleet(t)
-	ttl := 3 * time.Second
+	ttl := 6 * time.Second
 	a := f.alarmist("a", func(c *Config) { c.LeaseTTL = ttl })
 	a.onAlarm = func(o *timer, ctx context.Context, _ durable.AlarmInfo) error {
 		select {
@@ -179,14 +180,8 @@ func TestDamagedAlarmBlocksNoOther(t *testing.T) {
 	if _, err := f.db.Batch(t.Context(), libsql.Write, libsql.S(`UPDATE kv SET v = '{"epochMs":' WHERE k = ?`, alarm.SlotKey("Timer", durable.IDFromName("bad").String()))); err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(5 * time.Second)
-	for a.fired.Load() == 0 {
-		if time.Now().After(deadline) {
-			t.Fatal("the other alarm has not run")
-		}
-		a.poll(t)
-		time.Sleep(10 * time.Millisecond)
-	}
+	a.polling(t)
+	eventually(t, "the other alarm has run", func() bool { return a.fired.Load() > 0 })
 }
 
 // TestStopHandsBackWhatWaits: an alarm that was taken for an object that is still

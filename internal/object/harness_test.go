@@ -156,14 +156,16 @@ type member struct {
 	dir    string
 }
 
+// testConfig has times that nothing waits for, and that a machine which stands
+// still for some seconds does not reach.
 func testConfig(t testing.TB, replica string) Config {
 	return Config{
 		Replica: replica, Dir: t.TempDir(),
-		LeaseTTL: 10 * time.Second, AcquireTimeout: 5 * time.Second, EventTimeout: 10 * time.Second,
+		LeaseTTL: 20 * time.Second, AcquireTimeout: 30 * time.Second, EventTimeout: time.Minute,
 		Waiters: 64, BodyLimit: 1 << 20, Buffer: 1 << 16, Spool: 1 << 20, Idle: time.Minute, Resident: 100, Memory: 1 << 30,
 		Mirror:  mirror.Config{},
 		StoreID: "test", InlineLimit: 64 << 10,
-		Sockets: socket.Config{Max: 1000, MessageLimit: 64 << 10, QueueLimit: 256 << 10, Ping: time.Minute, Timeout: 10 * time.Second}, HoldTTL: 15 * time.Second,
+		Sockets: socket.Config{Max: 1000, MessageLimit: 64 << 10, QueueLimit: 256 << 10, Ping: time.Minute, Timeout: 10 * time.Second}, HoldTTL: 5 * time.Minute,
 	}
 }
 
@@ -198,7 +200,7 @@ func (f *fleet) join(replica string, change ...func(*Config)) *member {
 }
 
 func (m *member) stop(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := m.Stop(ctx); err != nil {
 		t.Errorf("stop: %v", err)

@@ -206,7 +206,7 @@ func TestRefusedEventsMarkNothing(t *testing.T) {
 // found out reaches the sockets here all the same.
 func TestUnknownOutcomesAreTold(t *testing.T) {
 	f := newFleet(t)
-	a := f.join("a", func(c *Config) { c.EventTimeout = 2 * time.Second })
+	a := f.join("a", func(c *Config) { c.EventTimeout = 5 * time.Second })
 	r := &rooms{message: echo, woken: repeat}
 	url := r.serve(t, a)
 	speaker, listener := dial(t, url+"x"), dial(t, url+"x")

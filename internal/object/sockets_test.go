@@ -343,7 +343,7 @@ func TestRefusedMessagesAreRunAgain(t *testing.T) {
 // deadline has passed.
 func TestMessagesThatCannotRunInterrupt(t *testing.T) {
 	f := newFleet(t)
-	a := f.join("a", func(c *Config) { c.EventTimeout, c.AcquireTimeout = 3*time.Second, 2*time.Second })
+	a := f.join("a", func(c *Config) { c.EventTimeout, c.AcquireTimeout = 4*time.Second, 3*time.Second })
 	r := &rooms{message: echo}
 	c := dial(t, r.serve(t, a)+"x?name=c")
 	a.settled(t, f)
