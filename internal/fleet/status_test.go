@@ -75,15 +75,15 @@ func TestStatusBacklogs(t *testing.T) {
 		r.poll()
 		r.become(fleet.Ready)
 		now := r.look().NowMs
-		for i, ago := range []int64{60_000, 20_000, 3_000, -60_000} {
+		for i, ago := range []int64{60_000, 20_000, 1_000, -600_000} {
 			r.set(tuple.Key{"dwk_alarm_due", "B", now - ago, fmt.Sprintf("%02x", i)}, "x", 0)
 		}
-		r.set(tuple.Key{"dwk_alarm_due", "A", now + 60_000, "0a"}, "x", 0)
+		r.set(tuple.Key{"dwk_alarm_due", "A", now + 600_000, "0a"}, "x", 0)
 		r.set(tuple.Key{"dwk_alarm_dead", "A", "0a"}, "x", time.Hour)
 		r.set(tuple.Key{"dwk_alarm_dead", "A", "0b"}, "x", time.Hour)
 		for _, name := range []string{"q", "q\x00\x03é", "qq", "paused"} {
 			r.set(tuple.Key{"dwk_queue_due", name, now - 30_000, "m1"}, "x", 0)
-			r.set(tuple.Key{"dwk_queue_due", name, now + 30_000, "m2"}, "x", 0)
+			r.set(tuple.Key{"dwk_queue_due", name, now + 600_000, "m2"}, "x", 0)
 		}
 		r.set(tuple.Key{"dwk_queue_dead", "q", now - 5, "m3"}, "x", time.Hour)
 		r.set(tuple.Key{"dwk_queue_dead", "only dead", now - 5, "m3"}, "x", time.Hour)

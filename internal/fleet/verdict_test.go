@@ -4,6 +4,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/davidwkeith/dwk/internal/cron"
 	"github.com/davidwkeith/dwk/internal/fleet"
@@ -48,17 +49,22 @@ func TestRisksOfSchedules(t *testing.T) {
 			t.Helper()
 			r.exec(`INSERT OR REPLACE INTO kv VALUES (?, json_patch(json_object('since', ?, 'schedule', '@every 1m', 'zone', 'UTC'), ?), 1, NULL)`, tuple.MustEncode(cron.PrefixLast, name), settled, more)
 		}
-		last("s", now-300_000, `{}`)
+		first := now - now%60_000 - 240_000 // the first minute that nobody has run
+		last("s", first-30_000, `{}`)
 		last("other", now-300_000, `{}`) // nobody here brings it
 		r.wantRisks(fleet.PromiseOccurrence)
-		r.wantVerdict(false, "1 overdue schedule, the first since 4m")
+		st := r.look()
+		age := (time.Duration(st.NowMs-first) * time.Millisecond).Round(time.Second)
+		if _, text := st.Verdict(); !strings.Contains(text, "1 overdue schedule, the first since "+age.String()) {
+			t.Errorf("since %s: %s", age, text)
+		}
 		entry := func(state string, until int64) {
 			r.exec(`INSERT OR REPLACE INTO kv VALUES (?, json_object('holder', 'h', 'state', ?, 'until', ?), 1, ?)`, tuple.MustEncode(cron.PrefixOccurrence, "s", tuple.Millis(now-60_000)), state, until, now+3600_000)
 			last("s", now, `{"open":[`+tuple.Key{tuple.Millis(now - 60_000)}.String()[1:]+`}`)
 		}
 		entry("running", now+3600_000)
 		r.wantRisks()
-		entry("running", now-5_000)
+		entry("running", r.look().NowMs-1_000)
 		r.wantRisks()
 		entry("running", now-60_000)
 		r.wantRisks(fleet.PromiseOccurrence)
