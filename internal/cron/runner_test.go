@@ -347,7 +347,7 @@ func TestRenewal(t *testing.T) {
 	eachPlace(t, func(t *testing.T, f *fixture) {
 		fn, release := blocked()
 		a := f.replica().add("s", options(), fn)
-		a.cfg.TTL = 3 * time.Second
+		a.cfg.TTL = 9 * time.Second // a third of it is when it is renewed
 		a.polls()
 		f.hours("s", 1)
 		a.polls()

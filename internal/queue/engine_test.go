@@ -298,7 +298,7 @@ func TestLostSettlesAndRenewals(t *testing.T) {
 	eachPlace(t, func(t *testing.T, f *fixture) {
 		r := f.replica(&flaky{Committer: f.s})
 		cfg := quick
-		cfg.Visibility = 3 * time.Second // renewed each second; its answers are lost
+		cfg.Visibility = 6 * time.Second // renewed every other second; its answers are lost
 		var rec record
 		r.consume("q", cfg, func(ctx context.Context, b durable.Batch) error {
 			for _, m := range b.Messages() {
@@ -311,7 +311,7 @@ func TestLostSettlesAndRenewals(t *testing.T) {
 			}
 			if b.Messages()[0].Attempts() == 1 {
 				select {
-				case <-time.After(2 * cfg.Visibility):
+				case <-time.After(cfg.Visibility * 3 / 2):
 				case <-ctx.Done():
 					t.Error(context.Cause(ctx))
 				}
@@ -384,8 +384,15 @@ func TestStop(t *testing.T) {
 		<-begun
 		<-begun
 		ctx, cancel := context.WithCancel(t.Context())
+		r.stop()
+		<-r.done // else a poll might take the third one in the place of the patient one
 		stopped := make(chan error)
-		go func() { stopped <- r.end(ctx) }()
+		go func() { stopped <- r.Stop(ctx) }()
+		f.Eventually("the stop", func() bool {
+			r.Consumers.mu.Lock()
+			defer r.Consumers.mu.Unlock()
+			return r.stopping
+		})
 		close(end)
 		f.Eventually("the patient one", func() bool { return f.info("q").Claimed == 1 })
 		cancel()

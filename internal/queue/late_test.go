@@ -18,7 +18,7 @@ func TestLostClaimReadBackLate(t *testing.T) {
 	f := newFixture(t, libsqltest.File)
 	r := f.replica(nil)
 	cfg := quick
-	cfg.Visibility, cfg.MaxAttempts, cfg.Backoff = time.Second, 1, 0
+	cfg.Visibility, cfg.MaxAttempts, cfg.Backoff = 3*time.Second, 1, 0
 	r.consume("q", cfg, func(ctx context.Context, b durable.Batch) error {
 		select { // as any HTTP or database call would
 		case <-ctx.Done():
@@ -36,7 +36,7 @@ func TestLostClaimReadBackLate(t *testing.T) {
 		return nil, &libsql.Error{Outcome: libsql.Unknown, Err: errors.New("cut")}
 	}
 	r.poll()
-	time.Sleep(1200 * time.Millisecond) // the store is away
+	time.Sleep(cfg.Visibility + 200*time.Millisecond) // the store is away
 	r.start()
 	f.Eventually("the end", f.isEmpty("q"))
 	r.end(t.Context())
@@ -50,7 +50,7 @@ func TestMessageWithTwoClaims(t *testing.T) {
 	f := newFixture(t, libsqltest.File)
 	r := f.replica(nil)
 	cfg := quick
-	cfg.Visibility = time.Second
+	cfg.Visibility = 5 * time.Second
 	n := 0
 	r.consume("q", cfg, func(ctx context.Context, b durable.Batch) error {
 		for _, m := range b.Messages() {
@@ -68,8 +68,7 @@ func TestMessageWithTwoClaims(t *testing.T) {
 	f.raw(append(append(dueKey("q"), tuple.MustEncode(tuple.Millis(now.UnixMilli()-5000))...), tuple.MustEncode("0")...), `{"body":0,"claim":null,"Claim":"x"}`)
 	f.put("q", 0, 1)
 	r.start()
-	for end := time.Now().Add(8 * time.Second); time.Now().Before(end) && !f.isEmpty("q")(); time.Sleep(50 * time.Millisecond) {
-	}
+	f.Eventually("the end", f.isEmpty("q"))
 	r.end(t.Context())
 	if i := f.info("q"); n != 1 || i.Dead > 0 {
 		t.Errorf("acknowledged %d times, %+v", n, i)
