@@ -1,7 +1,6 @@
 package fleettest
 
 import (
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,12 +41,7 @@ func TestStartIsRefused(t *testing.T) {
 		}
 
 		t.Run("server unreachable", func(t *testing.T) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			gone := "http://" + l.Addr().String()
-			l.Close()
+			const gone = "http://127.0.0.1:1"
 			wantRefusal(t, f.Command("serve", "--libsql-url", gone), "coordination", gone, "refused")
 		})
 		t.Run("not a database", func(t *testing.T) {

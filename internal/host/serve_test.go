@@ -81,7 +81,7 @@ func serve(t *testing.T, cfg *config.Config, apps ...durable.App) (public, admin
 
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
-	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
 	resp, err := c.Get(url)
 	if err != nil {
 		t.Fatal(err)

@@ -106,23 +106,31 @@ func TestWireFaults(t *testing.T) {
 // An answer that comes too late leaves the outcome open.
 func TestWireDelay(t *testing.T) {
 	s, h, db := serve(t)
-	late := open(t, libsql.Config{URL: h.URL, Timeout: 100 * time.Millisecond})
+	var reached atomic.Bool
+	hang := func(ctx context.Context) { reached.Store(true); <-ctx.Done() }
 	for _, f := range []struct {
 		hook    func(context.Context, hrana.Request) hrana.Fault
 		applied int64
 	}{
-		{func(ctx context.Context, _ hrana.Request) hrana.Fault { <-ctx.Done(); return hrana.Fault{} }, 0},
-		{func(context.Context, hrana.Request) hrana.Fault {
-			return hrana.Fault{After: func(ctx context.Context) { <-ctx.Done() }}
-		}, 1},
+		{func(ctx context.Context, _ hrana.Request) hrana.Fault { hang(ctx); return hrana.Fault{} }, 0},
+		{func(context.Context, hrana.Request) hrana.Fault { return hrana.Fault{After: hang} }, 1},
 	} {
-		before := value(t, db)
-		s.SetHook(f.hook)
-		_, err := late.Batch(t.Context(), libsql.Write, increment)
-		s.SetHook(nil)
-		libsqltest.WantError(t, err, libsql.Unknown, libsql.KindTimeout)
-		if n := value(t, db) - before; n != f.applied {
-			t.Errorf("applied %d times, want %d", n, f.applied)
+		// On a slow machine the time may be over before the server has got that far.
+		for timeout := 200 * time.Millisecond; ; timeout *= 2 {
+			late := open(t, libsql.Config{URL: h.URL, Timeout: timeout})
+			reached.Store(false)
+			before := value(t, db)
+			s.SetHook(f.hook)
+			_, err := late.Batch(t.Context(), libsql.Write, increment)
+			s.SetHook(nil)
+			if !reached.Load() && timeout < time.Minute {
+				continue
+			}
+			libsqltest.WantError(t, err, libsql.Unknown, libsql.KindTimeout)
+			if n := value(t, db) - before; n != f.applied {
+				t.Errorf("applied %d times, want %d", n, f.applied)
+			}
+			break
 		}
 	}
 }
@@ -145,14 +153,8 @@ func TestWireStreamFaults(t *testing.T) {
 }
 
 func TestWireRefusedDial(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
-	db := open(t, libsql.Config{URL: "http://" + addr})
-	_, err = db.Batch(t.Context(), libsql.Write, increment)
+	db := open(t, libsql.Config{URL: "http://127.0.0.1:1"})
+	_, err := db.Batch(t.Context(), libsql.Write, increment)
 	libsqltest.WantError(t, err, libsql.Refused, libsql.KindUnreachable)
 	for _, err := range db.Stream(t.Context(), increment) {
 		libsqltest.WantError(t, err, libsql.Refused, libsql.KindUnreachable)
@@ -170,11 +172,16 @@ func TestWireRestart(t *testing.T) {
 	}
 	addr := l.Addr().String()
 	db := open(t, libsql.Config{URL: "http://" + addr})
+	port, err := l.(*net.TCPListener).File() // keeps it from others while the server is down
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer port.Close()
+	l.Close()
 	for i := range 5 {
-		if l == nil {
-			if l, err = net.Listen("tcp", addr); err != nil {
-				t.Fatal(err)
-			}
+		l, err := net.FileListener(port)
+		if err != nil {
+			t.Fatal(err)
 		}
 		s, err := hrana.New(hrana.Config{Path: path})
 		if err != nil {
@@ -204,7 +211,6 @@ func TestWireRestart(t *testing.T) {
 		h.Close()
 		<-served
 		s.Close()
-		l = nil
 	}
 }
 

@@ -156,9 +156,15 @@ func TestCloseWithoutServe(t *testing.T) {
 }
 
 func TestHeaderBounds(t *testing.T) {
-	s := listen(t, Config{HeaderBytes: 4 << 10, HeaderTimeout: 50 * time.Millisecond})
-	ended := start(t, s, http.NotFoundHandler())
-	ask := func(request string) string {
+	ask := func(cfg Config, request string) string {
+		s := listen(t, cfg)
+		ended := start(t, s, http.NotFoundHandler())
+		defer func() {
+			if err := s.Shutdown(t.Context()); err != nil {
+				t.Error(err)
+			}
+			ended()
+		}()
 		c, err := net.Dial("tcp", s.Addr().String())
 		if err != nil {
 			t.Fatal(err)
@@ -168,16 +174,12 @@ func TestHeaderBounds(t *testing.T) {
 		line, _ := bufio.NewReader(c).ReadString('\n')
 		return strings.TrimSpace(line)
 	}
-	if got := ask("GET / HTTP/1.1\r\nHost: x\r\nA: " + strings.Repeat("a", 16<<10) + "\r\n\r\n"); !strings.Contains(got, " 431 ") {
+	if got := ask(Config{HeaderBytes: 4 << 10, HeaderTimeout: time.Minute}, "GET / HTTP/1.1\r\nHost: x\r\nA: "+strings.Repeat("a", 16<<10)+"\r\n\r\n"); !strings.Contains(got, " 431 ") {
 		t.Errorf("large header: %q", got)
 	}
-	if got := ask("GET / HTTP/1.1\r\nHost: x\r\n"); got != "" && !strings.Contains(got, " 408 ") { // the server gives up on it
+	if got := ask(Config{HeaderBytes: 4 << 10, HeaderTimeout: 50 * time.Millisecond}, "GET / HTTP/1.1\r\nHost: x\r\n"); got != "" && !strings.Contains(got, " 408 ") { // the server gives up on it
 		t.Errorf("endless header: %q", got)
 	}
-	if err := s.Shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
-	ended()
 }
 
 func TestTLS(t *testing.T) {
