@@ -116,6 +116,7 @@ type Event struct {
 // Objects are the objects' databases.
 type Objects struct {
 	Idle        time.Duration `key:"idle" default:"5m" help:"How long an object stays in memory after its last event."`
+	Linger      time.Duration `key:"linger" default:"200ms" min:"0s" max:"10s" help:"How long the lease of an object that gets one event after the other is kept behind the last one, as long as no other replica wants it. 0s: not at all."`
 	Resident    int           `key:"resident" default:"10000" help:"Objects in memory at most."`
 	Memory      Size          `key:"memory" default:"0B" min:"0B" help:"Memory of the objects' databases at most, without what applications keep beside them. 0B: a quarter of what the process may use."`
 	CacheSize   Size          `key:"cache_size" default:"200KiB" help:"Page cache of each open database."`

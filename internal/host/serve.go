@@ -236,7 +236,7 @@ func (r *replica) openObjects() error {
 		Replica: r.id, Dir: r.dir.path,
 		LeaseTTL: c.Lease.TTL, AcquireTimeout: c.Lease.AcquireTimeout, Waiters: c.Lease.Waiters,
 		EventTimeout: c.Event.Timeout, BodyLimit: int64(c.Event.BodyLimit), Buffer: int64(c.Event.Buffer), Spool: int64(c.Event.Spool),
-		Idle: c.Objects.Idle, Resident: min(c.Objects.Resident, maxResident(min(c.Sockets.Max, maxSockets()))), Memory: objectMemory(int64(c.Objects.Memory)),
+		Linger: c.Objects.Linger, Idle: c.Objects.Idle, Resident: min(c.Objects.Resident, maxResident(min(c.Sockets.Max, maxSockets()))), Memory: objectMemory(int64(c.Objects.Memory)),
 		Mirror:  mirror.Config{CacheBytes: int64(c.Objects.CacheSize), MaxSize: int64(c.Objects.MaxSize), MaxEntry: maxEntry},
 		StoreID: r.storeID, Blobs: files, InlineLimit: int64(c.Objects.InlineLimit), Committed: r.keeper.Committed,
 		Sockets: socket.Config{

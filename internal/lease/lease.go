@@ -183,13 +183,20 @@ func (h Held) Extend(ctx context.Context, s Committer, ttl time.Duration) (Info,
 // Release ends the lease when it is still ours; ok tells whether it was. It
 // may be repeated.
 func (h Held) Release(ctx context.Context, s Committer) (ok bool, err error) {
+	ok, _, err = h.End(ctx, s)
+	return ok, err
+}
+
+// End is Release that also tells whether another replica had asked for the lease.
+func (h Held) End(ctx context.Context, s Committer) (ok, wanted bool, err error) {
 	p := kv.NewPlan()
-	n := p.Add(`DELETE FROM kv`+held+` RETURNING 1`, Key(h.Class, h.ID), int64(h.Stamp), h.Holder)
+	n := p.Add(`DELETE FROM kv`+held+` RETURNING 1, json_extract(v, '$.wanted')`, Key(h.Class, h.ID), int64(h.Stamp), h.Holder)
 	v, err := s.Commit(ctx, p)
 	if err != nil {
-		return false, fmt.Errorf("release lease of %s/%s: %w", h.Class, h.ID, err)
+		return false, false, fmt.Errorf("release lease of %s/%s: %w", h.Class, h.ID, err)
 	}
-	return len(v.Results[n].Rows) == 1, nil
+	rows := v.Results[n].Rows
+	return len(rows) == 1, len(rows) == 1 && rows[0][1] != nil, nil
 }
 
 // Inspect returns the live lease of one object.

@@ -113,7 +113,7 @@ func (a *actor) attempt(ctx context.Context, ev *event, doubt uint64) (attempted
 // begin starts the tenure of a lease that was taken.
 func (a *actor) begin(res attempted, sent time.Time) {
 	a.tenure = newTenure(a, res.live, sent)
-	a.head, a.tail, a.slot, a.notDue = res.head, res.tail, res.slot, time.Time{}
+	a.head, a.tail, a.slot, a.notDue, a.linger.pays = res.head, res.tail, res.slot, time.Time{}, false
 	a.rt.log.LogAttrs(a.rt.ctx, slog.LevelDebug, events.LeaseAcquireOK, a.attrs(slog.String(events.KeyHolder, res.live.Holder), slog.Int64(events.KeyEpoch, int64(res.live.Stamp)), slog.Duration(events.KeyTook, clock.Since(sent)))...)
 }
 
@@ -121,6 +121,8 @@ func (a *actor) begin(res attempted, sent time.Time) {
 func (a *actor) acquire(ev *event) error {
 	ctx, cancel := ev.within(a.rt.ctx, a.rt.cfg.AcquireTimeout)
 	defer cancel()
+	a.seeMark()
+	asked := clock.Now()
 	var last attempted
 	var lastErr error
 	for bound := firstPause; ; bound = min(2*bound, lastPause) {
@@ -136,12 +138,16 @@ func (a *actor) acquire(ev *event) error {
 		var err error
 		last, err = a.attempt(ctx, ev, 0)
 		if err == nil && last.taken {
+			a.judge(asked)
 			return nil
 		}
 		if err != nil {
 			lastErr = err
 		} else {
 			lastErr = nil
+			if last.hasLive && last.live.Replica != a.rt.cfg.Replica {
+				a.linger.wanted()
+			}
 			a.rt.log.LogAttrs(ctx, slog.LevelDebug, events.LeaseAcquireContended, a.attrs(slog.String(events.KeyHolder, last.live.Holder))...)
 		}
 		if !pause(ctx, rand.N(bound)) {

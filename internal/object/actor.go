@@ -34,6 +34,10 @@ type actor struct {
 	used     time.Time
 	// offer is a lease that a poll has taken for the object's alarm.
 	offer *offer
+	// lingering is the timer of an idle actor that keeps its lease for a while.
+	lingering *time.Timer
+	// marked is when a release has shown that its lease had been wanted.
+	marked time.Time
 	// socks guards itself.
 	socks socks
 
@@ -46,6 +50,7 @@ type actor struct {
 	// an attempt does not ask for another's: who took a free lease has just
 	// begun with it.
 	letGoAt time.Time
+	linger  linger
 	// givenUp are the holder ids that are no longer used, each until no
 	// statement under it can matter any more.
 	givenUp    map[string]time.Time
@@ -97,7 +102,7 @@ func (a *actor) appAttrs(more ...slog.Attr) []slog.Attr {
 }
 
 // loop serves the waiting events, one at a time in the order of their arrival,
-// and ends when there is none and the lease has been let go.
+// and ends when there is none and the lease has been let go or lingers.
 func (a *actor) loop() {
 	a.rt.touch(a)
 	for {
@@ -109,7 +114,9 @@ func (a *actor) loop() {
 		ev := a.next()
 		if ev == nil {
 			a.closeBatch()
-			a.letGo()
+			if !a.lingers() {
+				a.letGo()
+			}
 			a.weigh()
 			if a.sleep() {
 				a.rt.shrink()
@@ -147,11 +154,15 @@ func (a *actor) requestsLocked() (n int) {
 	return n
 }
 
-// sleep ends the loop unless an event came meanwhile.
+// sleep ends the loop unless there is something to do. A lease that is still
+// there lingers.
 func (a *actor) sleep() bool {
 	a.rt.mu.Lock()
 	defer a.rt.mu.Unlock()
 	if len(a.queue) > 0 || a.offer != nil {
+		return false
+	}
+	if a.tenure != nil && !a.rt.lingerLocked(a) {
 		return false
 	}
 	a.running = false
@@ -212,7 +223,9 @@ func (a *actor) serve(ev *event) {
 		}
 		a.rt.touch(a)
 	}
+	a.linger.served = clock.Now()
 	a.dispatch(ev)
+	a.linger.served = clock.Now()
 }
 
 // letGo releases the lease, when one is held, behind the answer. From here on
@@ -227,11 +240,15 @@ func (a *actor) letGo() {
 	a.giveUp(t.Holder)
 	a.rt.workers.run(&a.rt.releases, func() {
 		failpoint.Hit("object.release.before")
-		if a.rt.release(t.Held) && unclaimed {
-			a.rt.mu.Lock()
+		ended, wanted := a.rt.release(t.Held)
+		a.rt.mu.Lock()
+		if ended && unclaimed {
 			a.released = append(a.released, t.Holder)
-			a.rt.mu.Unlock()
 		}
+		if wanted {
+			a.marked = clock.Now()
+		}
+		a.rt.mu.Unlock()
 		failpoint.Hit("object.release.after")
 	})
 }
@@ -241,8 +258,9 @@ func (a *actor) endTenure() {
 	if t := a.tenure; t != nil {
 		if t.isWanted() {
 			a.notBefore = clock.Now().Add(yieldFor)
+			a.linger.wanted()
 		}
-		a.letGoAt = clock.Now()
+		a.letGoAt, a.linger.tip = clock.Now(), a.head.TXID
 		t.end()
 		t.lose()
 		a.tenure = nil

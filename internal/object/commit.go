@@ -113,7 +113,7 @@ func (a *actor) commit(ev *event, b batch, entry *mirror.Entry, last bool) error
 	began := clock.Now()
 	t := a.tenure
 	fx := b.sum(last)
-	release := last && !a.firesBehind(fx) && (t.mustYield() || !a.othersWait())
+	release := last && !a.firesBehind(fx) && (t.mustYield() || !a.othersWait() && !a.lingers())
 	c := objlog.Commit{
 		Class: a.class, ID: a.id, Name: ev.name, Base: a.head, CommitID: uuid.NewString(), Epoch: t.Stamp,
 		Post: a.head.Checksum, PageSize: a.head.PageSize, Pages: a.head.Pages, Snapshot: a.head.Checksum == 0,

@@ -23,10 +23,12 @@ func countOverTwoReplicas(t *testing.T, f *fleet) {
 	}
 }
 
-func TestConcurrentAddsOverTwoReplicas(t *testing.T) { eachFleet(t, addConcurrently) }
+func TestConcurrentAddsOverTwoReplicas(t *testing.T) {
+	eachFleet(t, func(t *testing.T, f *fleet) { addConcurrently(t, f) })
+}
 
-func addConcurrently(t *testing.T, f *fleet) {
-	members := []*member{f.join("a"), f.join("b")}
+func addConcurrently(t *testing.T, f *fleet, change ...func(*Config)) {
+	members := []*member{f.join("a", change...), f.join("b", change...)}
 	const clients, each = 8, 50
 	var mu sync.Mutex
 	done := map[int]int{}

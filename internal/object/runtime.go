@@ -32,6 +32,9 @@ type Config struct {
 	Dir string
 	// LeaseTTL is how long a lease lasts without renewal.
 	LeaseTTL time.Duration
+	// Linger is how long a lease is kept behind the last event when the next one
+	// can be expected soon, or 0.
+	Linger time.Duration
 	// AcquireTimeout is how long an event waits for its turn, from its arrival:
 	// local queue and lease together.
 	AcquireTimeout time.Duration
@@ -91,6 +94,8 @@ type Runtime struct {
 	classes map[string]Class
 	log     *slog.Logger
 
+	// began is when the runtime was made.
+	began time.Time
 	// ctx ends when Stop can wait no longer.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -119,7 +124,7 @@ type key struct{ class, id string }
 
 // New returns a runtime for the classes, by name, whose objects live in store.
 func New(cfg Config, store *kv.Store, log *slog.Logger) *Runtime {
-	r := &Runtime{cfg: cfg, store: store, commits: kv.NewGroup(store), reader: keeper.Reader{Store: store, Blobs: cfg.Blobs, Dir: cfg.Dir}, classes: map[string]Class{}, log: log, actors: map[key]*actor{}, givenUp: map[string]givenUp{}, resident: list.New()}
+	r := &Runtime{cfg: cfg, store: store, commits: kv.NewGroup(store), reader: keeper.Reader{Store: store, Blobs: cfg.Blobs, Dir: cfg.Dir}, classes: map[string]Class{}, log: log, began: clock.Now(), actors: map[key]*actor{}, givenUp: map[string]givenUp{}, resident: list.New()}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.sockets, r.holds = socket.NewHub(cfg.Sockets), newHolds(r)
 	r.loops.Go(r.evictIdle)
@@ -148,9 +153,10 @@ func (r *Runtime) Commits() *kv.Group { return r.commits }
 
 // Stats are figures of a runtime at one moment.
 type Stats struct {
-	// Objects have a mirror, Running run or wait for an event, and Plans are the
-	// commits and lease changes that wait for a transaction.
-	Objects, Running, Plans int
+	// Objects have a mirror, Running run or wait for an event, Lingering are idle and
+	// keep their lease, and Plans are the commits and lease changes that wait for a
+	// transaction.
+	Objects, Running, Lingering, Plans int
 	// Sockets are open.
 	Sockets int
 	// Memory is what the mirrors take, in bytes.
@@ -166,6 +172,9 @@ func (r *Runtime) Stats() Stats {
 		if a.running {
 			s.Running++
 		}
+		if a.lingering != nil {
+			s.Lingering++
+		}
 	}
 	return s
 }
@@ -179,6 +188,7 @@ func (r *Runtime) Stop(ctx context.Context) error {
 	r.closed = true
 	r.mu.Unlock()
 	r.handBackOffers()
+	r.hurry(r.list()...)
 
 	err := errors.Join(sockets, r.settle(ctx))
 	r.cancel()
@@ -241,23 +251,23 @@ func ended(ctx context.Context, done <-chan struct{}) bool {
 
 // release ends a lease; it is repeated until the lease would have ended by
 // itself. It reports whether an answer said that there is no such lease any
-// more.
-func (r *Runtime) release(h lease.Held) bool {
+// more, and whether the lease was wanted.
+func (r *Runtime) release(h lease.Held) (ended, wanted bool) {
 	for deadline := clock.Now().Add(r.cfg.LeaseTTL); clock.Now().Before(deadline); {
 		ctx, cancel := context.WithTimeout(r.ctx, r.cfg.LeaseTTL)
-		ok, err := h.Release(ctx, r.commits)
+		ok, wanted, err := h.End(ctx, r.commits)
 		cancel()
 		if err == nil {
 			if !ok {
 				r.log.LogAttrs(r.ctx, slog.LevelDebug, events.LeaseReleaseLost, slog.String(events.KeyClass, h.Class), slog.String(events.KeyObject, h.ID))
 			}
-			return true
+			return true, wanted
 		}
 		if !pause(r.ctx, r.cfg.LeaseTTL/20) {
-			return false
+			return false, false
 		}
 	}
-	return false
+	return false, false
 }
 
 func (r *Runtime) list() []*actor {
@@ -300,6 +310,7 @@ func (r *Runtime) stopping() bool {
 
 func (r *Runtime) startLocked(a *actor) {
 	if !a.running {
+		r.endLingerLocked(a)
 		a.running = true
 		a.stopped = make(chan struct{})
 		r.workers.run(&r.loops, a.loop)
@@ -325,6 +336,7 @@ func (r *Runtime) claimLocked(a *actor) bool {
 	if a.running {
 		return false
 	}
+	r.endLingerLocked(a)
 	a.running = true
 	a.stopped = make(chan struct{})
 	return true
@@ -334,6 +346,7 @@ func (r *Runtime) claimLocked(a *actor) bool {
 // was queued meanwhile.
 func (r *Runtime) evict(actors []*actor) {
 	for _, a := range actors {
+		a.letGo()
 		a.drop("evicted")
 		r.mu.Lock()
 		if len(a.queue) > 0 || a.offer != nil {

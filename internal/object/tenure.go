@@ -201,6 +201,7 @@ func (t *tenure) renew() {
 		if t.left() <= 0 {
 			t.a.rt.log.LogAttrs(ctx, slog.LevelWarn, events.LeaseExpired, slog.String(events.KeyClass, t.Class), slog.String(events.KeyObject, t.ID))
 			t.lose()
+			t.a.rt.hurry(t.a)
 			return
 		}
 		timer := time.NewTimer(t.untilRenewal(retry))
@@ -232,10 +233,14 @@ func (t *tenure) renew() {
 		case !ok:
 			t.a.rt.log.LogAttrs(ctx, slog.LevelWarn, events.LeaseExpired, slog.String(events.KeyClass, t.Class), slog.String(events.KeyObject, t.ID))
 			t.lose()
+			t.a.rt.hurry(t.a)
 			return
 		default:
 			retry = 0
 			t.saw(info, sent, true)
+			if t.isWanted() {
+				t.a.rt.hurry(t.a)
+			}
 		}
 	}
 }
