@@ -98,6 +98,14 @@ func (a Attempt) Add(p *kv.Plan) (result int, err error) {
 	return p.Add(`SELECT v, ver, expires_at, `+kv.Now+` FROM kv WHERE k = ? AND `+kv.Live, key), nil
 }
 
+// RequireFree demands, within a plan, that nobody holds the object's lease, and
+// that it is not later than deadlineMs by the primary's clock: then the plan is
+// alone with the object for as long as its transaction takes.
+func RequireFree(p *kv.Plan, class, id string, deadlineMs int64) {
+	p.Require(`NOT EXISTS (SELECT 1 FROM kv WHERE k = ? AND `+kv.Live+`)`, Key(class, id))
+	p.Require(kv.Now+` <= ?`, deadlineMs)
+}
+
 // Read returns the live lease that a result of this package's statements
 // shows; ok is false when it shows none.
 func Read(class, id string, r libsql.Result) (Info, bool, error) {

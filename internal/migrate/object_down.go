@@ -28,7 +28,7 @@ func (d *Down) moveObject(ctx context.Context, t task) (l Line, e entry, err err
 	if err := removeDatabase(temp); err != nil {
 		return l, e, err
 	}
-	if l.Source.SHA256, l.Source.Bytes, err = d.writeObject(ctx, f, temp); err != nil {
+	if l.Source.SHA256, l.Source.Bytes, err = d.writeObject(ctx, t, temp); err != nil {
 		return l, e, err
 	}
 	e.SHA256, e.Bytes = l.Source.SHA256, l.Source.Bytes
@@ -37,10 +37,8 @@ func (d *Down) moveObject(ctx context.Context, t task) (l Line, e entry, err err
 			return l, e, fmt.Errorf("put its alarm into the file: %w", err)
 		}
 	}
-	if t.facts.WAL {
-		if err := setWAL(temp); err != nil {
-			return l, e, err
-		}
+	if err := settle(temp, t.facts.WAL); err != nil {
+		return l, e, err
 	}
 	if d.cfg.Verify != VerifyNone {
 		if err := verifyFile(ctx, temp, l.Source, l.Target, d.cfg.Verify == VerifyFull); err != nil {
@@ -55,30 +53,52 @@ func (d *Down) moveObject(ctx context.Context, t task) (l Line, e entry, err err
 
 // writeObject writes an object's database as it is in its log, whose checksums
 // are checked on the way.
-func (d *Down) writeObject(ctx context.Context, f found, path string) (sum string, size int64, err error) {
-	db, err := d.cfg.Objects.Open(ctx, f.name, f.key, objectops.Target{})
-	if err != nil {
-		return "", 0, err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	if d.cfg.Verify == VerifyFull {
-		if err := db.Verify(ctx); err != nil {
-			return "", 0, err
-		}
-	}
+func (d *Down) writeObject(ctx context.Context, t task, path string) (sum string, size int64, err error) {
 	out, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return "", 0, err
 	}
 	h := newSum()
 	w := bufio.NewWriterSize(io.MultiWriter(out, h), 64<<10)
-	if err = db.Copy(w); err == nil {
-		err = w.Flush()
+	_, small, err := d.cfg.Objects.Expand(ctx, t.f.name, t.f.key, t.head, w)
+	if err == nil && !small {
+		err = d.copyObject(ctx, t.f, w)
 	}
 	if err == nil {
-		err = out.Sync()
+		err = w.Flush()
 	}
-	return h.text(), h.n, errors.Join(err, out.Close())
+	err = errors.Join(err, out.Close())
+	if err == nil && small && d.cfg.Verify == VerifyFull {
+		err = checkFile(ctx, path)
+	}
+	return h.text(), h.n, err
+}
+
+// copyObject writes an object's database that has to be put together.
+func (d *Down) copyObject(ctx context.Context, f found, w io.Writer) (err error) {
+	db, err := d.cfg.Objects.Open(ctx, f.name, f.key, objectops.Target{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if d.cfg.Verify == VerifyFull {
+		if err := db.Verify(ctx); err != nil {
+			return err
+		}
+	}
+	return db.Copy(w)
+}
+
+// checkFile has SQLite look for faults in a database file.
+func checkFile(ctx context.Context, path string) error {
+	c, err := sqlite.OpenExisting(path)
+	if err != nil {
+		return err
+	}
+	stop := c.Watch(ctx)
+	err = integrity(c)
+	stop()
+	return errors.Join(err, c.Close())
 }
 
 // lowerAlarm adds the table of alarms to a database, and returns the hash of
@@ -96,10 +116,11 @@ func lowerAlarm(ctx context.Context, path string, alarm *int64) (sum string, err
 	if sum, err = contentHash(c); err != nil {
 		return "", err
 	}
-	if err := c.Exec(alarmTableSQL); err != nil || alarm == nil {
-		return sum, err
+	text := `PRAGMA synchronous = off; BEGIN; ` + alarmTableSQL
+	if alarm != nil {
+		text += fmt.Sprintf(`; INSERT INTO %s(id, scheduled_time) VALUES (1, %d)`, alarmTable, *alarm)
 	}
-	return sum, c.Exec(fmt.Sprintf(`INSERT INTO %s(id, scheduled_time) VALUES (1, %d)`, alarmTable, *alarm))
+	return sum, c.Exec(text + `; COMMIT`)
 }
 
 // verifyFile reads a file again and compares it with what was to be written.
@@ -139,13 +160,15 @@ func verifyFile(ctx context.Context, path string, want, got *Side, full bool) er
 	return nil
 }
 
-// setWAL marks a database file as one in WAL mode.
-func setWAL(path string) error {
+// settle brings a database file to disk, marked as one in WAL mode if it was.
+func settle(path string, wal bool) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteAt([]byte{2, 2}, 18)
+	if wal {
+		_, err = f.WriteAt([]byte{2, 2}, 18)
+	}
 	if err == nil {
 		err = f.Sync()
 	}

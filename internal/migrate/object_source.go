@@ -56,7 +56,14 @@ func prepare(ctx context.Context, f found, dir string) (*prepared, error) {
 	c, err := sqlite.OpenExisting(p.path)
 	if err == nil {
 		stop := c.Watch(ctx)
-		err = p.takeAlarm(c)
+		// It is a copy, of which nothing outlives a crash.
+		err = c.Exec(`PRAGMA synchronous = off`)
+		if err == nil && f.size > 0 {
+			err = integrity(c)
+		}
+		if err == nil {
+			err = p.takeAlarm(c)
+		}
 		stop()
 		err = errors.Join(err, c.Close())
 	}
@@ -77,17 +84,21 @@ func prepare(ctx context.Context, f found, dir string) (*prepared, error) {
 	return p, err
 }
 
+// integrity has SQLite look for faults. A damaged page must not be dropped with
+// a table, and nobody is told.
+func integrity(c *sqlite.Conn) error {
+	text, err := c.QueryText(`PRAGMA integrity_check(1)`)
+	if err == nil && text != "ok" {
+		err = fmt.Errorf("integrity check: %s", text)
+	}
+	return err
+}
+
 // takeAlarm reads the alarm and drops its table.
 func (p *prepared) takeAlarm(c *sqlite.Conn) error {
 	kind, err := c.QueryText(`SELECT type FROM sqlite_schema WHERE name = '` + alarmTable + `' COLLATE NOCASE`)
 	if err != nil || kind == "" {
 		return err
-	}
-	// A damaged page must not be dropped with the table, and nobody is told.
-	if text, err := c.QueryText(`PRAGMA integrity_check(1)`); err != nil {
-		return err
-	} else if text != "ok" {
-		return fmt.Errorf("integrity check: %s", text)
 	}
 	if p.side.Content, err = contentHash(c); err != nil {
 		return err

@@ -1,10 +1,7 @@
 package migrate
 
 import (
-	"bufio"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -52,9 +49,18 @@ func heads(ctx context.Context, s *kv.Store, list []found) (map[string]objlog.He
 // size, and its alarm.
 func (m *mover) targetObject(ctx context.Context, f found, head objlog.Head, full bool) (Side, error) {
 	side := Side{Bytes: int64(head.PageSize) * int64(head.Pages)}
-	res, err := m.cfg.Store.Decide(ctx, alarm.ShowStatement(f.name, f.key))
+	full = full && head.Exists()
+	show := alarm.ShowStatement(f.name, f.key)
+	var res []libsql.Result
+	var err error
+	h, read := newSum(), false
+	if full {
+		res, read, err = m.cfg.Objects.Expand(ctx, f.name, f.key, head, h, show)
+	} else {
+		res, err = m.cfg.Store.Decide(ctx, show)
+	}
 	if err != nil {
-		return side, fmt.Errorf("read its alarm: %w", err)
+		return side, fmt.Errorf("read it: %w", err)
 	}
 	slot, err := alarm.Read(f.name, f.key, res[0])
 	if err != nil {
@@ -64,20 +70,19 @@ func (m *mover) targetObject(ctx context.Context, f found, head objlog.Head, ful
 		at := slot.Asked()
 		side.Alarm = &at
 	}
-	if !full || !head.Exists() {
+	if read {
+		side.SHA256, side.Bytes = h.text(), h.n
+	}
+	if !full || read {
 		return side, nil
 	}
 	d, err := m.cfg.Objects.Open(ctx, f.name, f.key, objectops.Target{})
 	if err != nil {
 		return side, err
 	}
-	h := sha256.New()
-	w := bufio.NewWriterSize(h, 64<<10)
-	err = d.Copy(w)
-	if err == nil {
-		err = w.Flush()
-	}
-	side.SHA256, side.Bytes = hex.EncodeToString(h.Sum(nil)), d.Bytes()
+	h = newSum()
+	err = d.Copy(h)
+	side.SHA256, side.Bytes = h.text(), h.n
 	return side, errors.Join(err, d.Close())
 }
 
@@ -186,13 +191,9 @@ func (m *mover) movePrepared(ctx context.Context, f found, je entry, head objlog
 
 // commitObject makes the database the object's.
 func (m *mover) commitObject(ctx context.Context, f found, head objlog.Head, p *prepared, e entry) (objlog.Head, error) {
-	d, err := m.cfg.Objects.OpenFile(p.path)
-	if err != nil {
-		return head, sourceError{err}
-	}
 	replaced := head.Exists()
 	e.At = m.cfg.Store.Clock().UnixMilli()
-	done, err := m.cfg.Objects.Restore(ctx, objectops.Change{
+	done, err := m.cfg.Objects.RestoreFile(ctx, objectops.Change{
 		Class: f.name, ID: f.key, Wait: leaseWait, Expect: &head,
 		With: func(plan *kv.Plan) {
 			switch {
@@ -203,10 +204,10 @@ func (m *mover) commitObject(ctx context.Context, f found, head objlog.Head, p *
 			}
 			m.journal.add(plan, f.item, e)
 		},
-	}, d)
+	}, p.path)
 	if errors.Is(err, objectops.ErrDamaged) && done.After.TXID == 0 || errors.Is(err, objectops.ErrTooLarge) {
 		err = sourceError{err}
 	}
 	failpoint.Hit("migrate.object.moved")
-	return done.After, errors.Join(err, d.Close())
+	return done.After, err
 }

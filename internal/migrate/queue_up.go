@@ -136,8 +136,8 @@ func (m *mover) withQueueCopy(ctx context.Context, f found, use func(*sqlite.Con
 // planQueue counts the rows that wait and names those that cannot move.
 func (m *mover) planQueue(ctx context.Context, f found) (n int64, bad []Line, err error) {
 	err = m.withQueueCopy(ctx, f, func(c *sqlite.Conn) error {
-		if text, err := c.QueryText(`PRAGMA integrity_check(1)`); err != nil || text != "ok" {
-			return errors.Join(fmt.Errorf("integrity check: %s", text), err)
+		if err := integrity(c); err != nil {
+			return err
 		}
 		for after := int64(-1 << 62); ; {
 			jobs, more, err := readJobs(c, after)

@@ -12,6 +12,7 @@ import (
 	"github.com/davidwkeith/dwk/internal/clock"
 	"github.com/davidwkeith/dwk/internal/failpoint"
 	"github.com/davidwkeith/dwk/internal/fleet"
+	"github.com/davidwkeith/dwk/internal/kv"
 	"github.com/davidwkeith/dwk/internal/object/objlog"
 )
 
@@ -225,6 +226,10 @@ func (u *Up) Move(ctx context.Context) (r *Result, err error) {
 	if err := u.journal.set(ctx, map[string]any{headerItem: h}); err != nil {
 		return r, err
 	}
+	// Objects that are ready at the same moment share a transaction.
+	group := kv.NewGroup(u.cfg.Store)
+	defer group.Wait()
+	u.cfg.Objects = u.cfg.Objects.In(group)
 	if err := u.moveAll(ctx); err != nil {
 		return r, err
 	}

@@ -69,6 +69,9 @@ type Config struct {
 	// MaxSize bounds the database that an object is given, in bytes; 0 is no
 	// bound.
 	MaxSize int64
+	// Group, unless it is nil, commits restores to small databases whose head is
+	// expected, in company and without a lease of their own.
+	Group *kv.Group
 }
 
 // Ops are the operations on the objects of one store set.
@@ -78,6 +81,13 @@ type Ops struct {
 
 // New returns the operations.
 func New(cfg Config) *Ops { return &Ops{cfg} }
+
+// In returns the same operations with a group.
+func (o *Ops) In(g *kv.Group) *Ops {
+	cfg := o.Config
+	cfg.Group = g
+	return New(cfg)
+}
 
 // reader reads databases out of logs, with its temporary files in dir.
 func (o *Ops) reader(dir string) keeper.Reader {

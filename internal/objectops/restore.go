@@ -38,11 +38,19 @@ func (o *Ops) begin(ctx context.Context, c Change) (*tenure, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e := c.Expect; e != nil && (e.TXID != t.head.TXID || e.CommitID != t.head.CommitID) {
-		defer t.end()
-		return nil, fmt.Errorf("%w: %s/%s is at commit %d, it was at %d", ErrChanged, c.Class, c.ID, t.head.TXID, e.TXID)
+	if err := t.expect(c); err != nil {
+		t.end()
+		return nil, err
 	}
 	return t, nil
+}
+
+// expect refuses a head that is not the expected one.
+func (t *tenure) expect(c Change) error {
+	if e := c.Expect; e != nil && (e.TXID != t.head.TXID || e.CommitID != t.head.CommitID) {
+		return fmt.Errorf("%w: %s/%s is at commit %d, it was at %d", ErrChanged, c.Class, c.ID, t.head.TXID, e.TXID)
+	}
+	return nil
 }
 
 // Head reads the head of an object, of one that does not exist too.
@@ -96,11 +104,55 @@ func (o *Ops) Restore(ctx context.Context, c Change, d *Database) (Restored, err
 	if err := o.acceptable(ctx, d); err != nil {
 		return Restored{}, err
 	}
-	t, err := o.begin(ctx, c)
+	return o.restoreHeld(ctx, c, d, "")
+}
+
+// RestoreFile is Restore to a plain SQLite file, with no journal or WAL beside
+// it. A small one, with which the caller has had SQLite find no fault, is
+// committed in company if there is a Group and a head is expected, and it is the
+// caller who reads it back.
+func (o *Ops) RestoreFile(ctx context.Context, c Change, path string) (Restored, error) {
+	doubt := ""
+	if o.Group != nil && c.Expect != nil {
+		out, done, commitID, err := o.restoreFree(ctx, c, path)
+		if done || err != nil {
+			return out, err
+		}
+		doubt = commitID
+	}
+	out, err := o.restoreLarge(ctx, c, path, doubt)
+	if err != nil && doubt != "" {
+		// What was sent before may still arrive.
+		err = fmt.Errorf("%w: %w", durable.ErrUnknownOutcome, err)
+	}
+	return out, err
+}
+
+func (o *Ops) restoreLarge(ctx context.Context, c Change, path, doubt string) (out Restored, err error) {
+	d, err := o.OpenFile(path)
+	if err != nil {
+		return out, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if err = o.acceptable(ctx, d); err == nil {
+		out, err = o.restoreHeld(ctx, c, d, doubt)
+	}
+	return out, errors.Join(err, d.Close())
+}
+
+// restoreHeld is Restore under the lease. A commit with the id doubt may have
+// been made before, on what was expected; "" is none.
+func (o *Ops) restoreHeld(ctx context.Context, c Change, d *Database, doubt string) (Restored, error) {
+	t, err := o.take(ctx, c.Class, c.ID, c.Wait)
 	if err != nil {
 		return Restored{}, err
 	}
 	defer t.end()
+	if doubt != "" && t.head.CommitID == doubt {
+		return Restored{Before: *c.Expect, After: t.head}, nil
+	}
+	if err := t.expect(c); err != nil {
+		return Restored{}, err
+	}
 	out := Restored{Before: t.head}
 	entry, h, err := d.encode(t.head.TXID + 1)
 	if err != nil {
@@ -115,12 +167,7 @@ func (o *Ops) Restore(ctx context.Context, c Change, d *Database) (Restored, err
 		return out, t.why(err)
 	}
 	err = t.commit(commit.TXID(), commit.CommitID, func(p *kv.Plan) {
-		commit.Add(p)
-		// As a snapshot too, so that no reader needs a way that leads there.
-		objlog.AddPromotion(p, c.Class, c.ID, objlog.Entry{Level: objlog.Level0, MaxTXID: commit.TXID(), CommitID: commit.CommitID})
-		if c.With != nil {
-			c.With(p)
-		}
+		o.addRestore(p, c, commit)
 	})
 	if err != nil {
 		if commit.Ref != "" && !errors.Is(err, durable.ErrUnknownOutcome) {
@@ -129,10 +176,25 @@ func (o *Ops) Restore(ctx context.Context, c Change, d *Database) (Restored, err
 		return out, err
 	}
 	out.After, out.Size, out.Offloaded = commit.Head(), commit.Size, commit.Ref != ""
-	if err := o.readBack(ctx, commit); err != nil {
-		return out, fmt.Errorf("commit %d of %s/%s was made, but cannot be read back: %w", commit.TXID(), c.Class, c.ID, err)
+	return out, o.verifyCommit(ctx, commit)
+}
+
+// addRestore adds the commit of a restore to a plan.
+func (o *Ops) addRestore(p *kv.Plan, c Change, commit objlog.Commit) {
+	commit.Add(p)
+	// As a snapshot too, so that no reader needs a way that leads there.
+	objlog.AddPromotion(p, c.Class, c.ID, objlog.Entry{Level: objlog.Level0, MaxTXID: commit.TXID(), CommitID: commit.CommitID})
+	if c.With != nil {
+		c.With(p)
 	}
-	return out, nil
+}
+
+// verifyCommit reads a commit that was made.
+func (o *Ops) verifyCommit(ctx context.Context, c objlog.Commit) error {
+	if err := o.readBack(ctx, c); err != nil {
+		return fmt.Errorf("commit %d of %s/%s was made, but cannot be read back: %w", c.TXID(), c.Class, c.ID, err)
+	}
+	return nil
 }
 
 // store puts a large entry into the object store and reads it again.

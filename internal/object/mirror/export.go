@@ -63,6 +63,26 @@ func EncodeSnapshot(w io.Writer, r io.ReaderAt, size int64, txid uint64) (Header
 	return h, enc.close(sum)
 }
 
+// ExpandSnapshot writes the database of a snapshot to w, as a plain SQLite file.
+// What it has written is the database when there is no error.
+func ExpandSnapshot(w io.Writer, entry []byte) (Header, error) {
+	next := uint32(1)
+	h, err := verifyEntry(entry, func(pgno uint32, page []byte) error {
+		if pgno != next {
+			return fmt.Errorf("%w: page %d follows page %d", ErrBadEntry, pgno, next-1)
+		}
+		if next++; pgno == 1 {
+			page[18], page[19] = journalVersion, journalVersion
+		}
+		_, err := w.Write(page)
+		return err
+	})
+	if err == nil && (!h.Snapshot() || h.Pages != next-1) {
+		err = fmt.Errorf("%w: it has %d of %d pages", ErrBadEntry, next-1, h.Pages)
+	}
+	return h, err
+}
+
 func snapshotHeader(r io.ReaderAt, size int64, txid uint64) (Header, error) {
 	var b [100]byte
 	if _, err := r.ReadAt(b[:], 0); err != nil {

@@ -13,6 +13,9 @@ type Commit struct {
 	// CommitID is random and new.
 	CommitID string
 	Epoch    kv.Versionstamp
+	// Stamped says that the epoch is the stamp of the commit itself, which was
+	// made without a lease; the plan must be one that takes a stamp.
+	Stamped bool
 	// Post, PageSize, Pages and Data describe the changed pages; a commit
 	// without any has no Data and keeps the others of Base.
 	Post            uint64
@@ -48,16 +51,21 @@ func (c Commit) Add(p *kv.Plan) {
 	if c.Name != "" {
 		name = c.Name
 	}
+	var epoch any = int64(c.Epoch)
+	if c.Stamped {
+		epoch = nil
+		p.Stamped()
+	}
 	minTXID := c.TXID()
 	if c.Snapshot {
 		minTXID = 1
 	}
 	p.Add(`INSERT INTO obj_head(class, id, txid, checksum, last_commit, page_size, pages, epoch, name, created_at, updated_at, deleted_at)
-	SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, `+kv.Now+`, `+kv.Now+`, NULL FROM kv_meta WHERE id = 0 AND ok = 1
+	SELECT ?, ?, ?, ?, ?, ?, ?, coalesce(?, seq), ?, `+kv.Now+`, `+kv.Now+`, NULL FROM kv_meta WHERE id = 0 AND ok = 1
 	ON CONFLICT(class, id) DO UPDATE SET txid = excluded.txid, checksum = excluded.checksum, last_commit = excluded.last_commit,
 	page_size = excluded.page_size, pages = excluded.pages, epoch = excluded.epoch, name = coalesce(excluded.name, name),
 	updated_at = excluded.updated_at, created_at = CASE WHEN deleted_at IS NULL THEN created_at ELSE excluded.created_at END, deleted_at = NULL`,
-		c.Class, c.ID, int64(c.TXID()), FormatSum(c.Post), c.CommitID, int64(c.PageSize), int64(c.Pages), int64(c.Epoch), name)
+		c.Class, c.ID, int64(c.TXID()), FormatSum(c.Post), c.CommitID, int64(c.PageSize), int64(c.Pages), epoch, name)
 	data, ref, size := stored(c.Data, c.Ref, c.Size)
 	p.Add(`INSERT INTO obj_log(class, id, level, min_txid, max_txid, pre, post, commit_id, at, size, data, ref)
 	SELECT ?, ?, 0, ?, ?, ?, ?, ?, `+kv.Now+`, ?, ?, ? FROM kv_meta WHERE id = 0 AND ok = 1`,

@@ -42,7 +42,8 @@ type Head struct {
 	CommitID string
 	PageSize uint32
 	Pages    uint32
-	// Epoch is the stamp of the lease of the last commit.
+	// Epoch is the stamp of the lease of the last commit, or of that commit when
+	// it had none.
 	Epoch kv.Versionstamp
 	Name  string
 	// Times are epoch milliseconds by the primary's clock; DeletedAt is 0
