@@ -1,7 +1,10 @@
 package fleettest
 
 import (
+	"math/rand/v2"
+	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,8 +15,27 @@ import (
 // maxMemory is what a move may use, in bytes.
 const maxMemory = 200 << 20
 
+// largeMove is what a large move moves: in a long run a directory that takes
+// long, or as many percent of it as DWK_TEST_MOVE_PERCENT says.
+func largeMove(t *testing.T) migratetest.Options {
+	t.Helper()
+	percent := 100
+	if text := os.Getenv("DWK_TEST_MOVE_PERCENT"); text != "" {
+		var err error
+		if percent, err = strconv.Atoi(text); err != nil || percent < 1 {
+			t.Fatalf("DWK_TEST_MOVE_PERCENT=%s: want a number from 1", text)
+		}
+	}
+	of := func(long, short int) int { return Long(long*percent/100, short) }
+	return migratetest.Options{
+		Objects: of(50_000, 1000), Bodies: of(5_000, 50), Large: int64(of(3<<30, 150<<20)),
+		Rows: of(1_150_000, 28_000), RowBytes: 2000, Messages: of(20_000, 500),
+	}
+}
+
 // TestMoveIsBounded: memory does not grow with what is moved, and a run over a
-// finished move only looks.
+// finished move only looks. A long run kills it 50 times on the way there and 10
+// on the way back, and compares all that there is at the end.
 func TestMoveIsBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it moves much")
@@ -21,33 +43,65 @@ func TestMoveIsBounded(t *testing.T) {
 	f := New(t, Wire)
 	f.moveConfig()
 	old, back := filepath.Join(f.Dir, "old"), filepath.Join(f.Dir, "back")
-	o := migratetest.Options{Objects: Long(50_000, 150), Bodies: Long(5_000, 50), Large: Long(1<<30, 32<<20), Rows: Long(5_000_000, 20_000), Messages: Long(20_000, 500)}
+	o := largeMove(t)
 	began := time.Now()
 	migratetest.Make(t, old, o)
-	t.Logf("made in %v", time.Since(began))
-	for _, args := range [][]string{
-		{"to-central", "--data-dir", old, "--yes", "--report", filepath.Join(f.Dir, "up.jsonl")},
-		{"to-central", "--data-dir", old, "--yes"},
-		{"to-local", "--data-dir", back, "--yes"},
-	} {
-		began := time.Now()
-		cmd := f.program(nil, append([]string{"migrate"}, args...)...)
-		out := &strings.Builder{}
-		cmd.Stderr = out
-		if err := start(cmd); err != nil {
-			t.Fatal(err)
-		}
-		done, peak := make(chan struct{}), make(chan int64)
-		go func() { peak <- peakOf(cmd.Process.Pid, done) }()
-		cmd.Wait() //nolint:errcheck // it is in ProcessState
-		close(done)
-		used := <-peak
-		if code := cmd.ProcessState.ExitCode(); code != 0 {
-			t.Fatalf("%s: exit %d: %s", args[0], code, out)
-		}
-		t.Logf("%s: %v, %d MiB", args[0], time.Since(began).Round(time.Millisecond), used>>20)
-		if used > maxMemory {
-			t.Errorf("%s used %d MiB", args[0], used>>20)
+	t.Logf("%+v made in %v", o, time.Since(began).Round(time.Second))
+	var want migratetest.Facts
+	long := Long(1, 0) == 1
+	if long {
+		want = migratetest.Local(t, old)
+	}
+	up, down := []string{"migrate", "to-central", "--data-dir", old, "--yes"}, []string{"migrate", "to-local", "--data-dir", back, "--yes"}
+	f.killMany(Long(50, 0), up)
+	f.bounded("to-central", append(up, "--report", filepath.Join(f.Dir, "up.jsonl")))
+	again := f.bounded("to-central again", up)
+	if !strings.Contains(again, `"moved": 0`) || strings.Contains(again, `"moved": 1`) {
+		t.Errorf("something moved again: %s", again)
+	}
+	f.killMany(Long(10, 0), down)
+	f.bounded("to-local", down)
+	if long {
+		migratetest.Compare(t, "back", migratetest.Local(t, back), want)
+	}
+}
+
+// killMany kills a command at random moments, each time it is started.
+func (f *Fleet) killMany(n int, args []string) {
+	f.t.Helper()
+	began, kills := time.Now(), 0
+	for range n {
+		if f.killed(time.Duration(rand.Int64N(int64(20*time.Second))), args...) {
+			kills++
 		}
 	}
+	if n > 0 {
+		f.t.Logf("%s: %d kills of %d in %v", args[1], kills, n, time.Since(began).Round(time.Second))
+	}
+}
+
+// bounded runs a command that must succeed without much memory, and returns its
+// answer.
+func (f *Fleet) bounded(what string, args []string) string {
+	f.t.Helper()
+	began := time.Now()
+	cmd := f.program(nil, append(args, "-o", "json")...)
+	out, notes := &strings.Builder{}, &strings.Builder{}
+	cmd.Stdout, cmd.Stderr = out, notes
+	if err := start(cmd); err != nil {
+		f.t.Fatal(err)
+	}
+	done, peak := make(chan struct{}), make(chan int64)
+	go func() { peak <- peakOf(cmd.Process.Pid, done) }()
+	cmd.Wait() //nolint:errcheck // it is in ProcessState
+	close(done)
+	used := <-peak
+	if code := cmd.ProcessState.ExitCode(); code != 0 {
+		f.t.Fatalf("%s: exit %d: %s", what, code, notes)
+	}
+	f.t.Logf("%s: %v, %d MiB", what, time.Since(began).Round(time.Millisecond), used>>20)
+	if used > maxMemory {
+		f.t.Errorf("%s used %d MiB", what, used>>20)
+	}
+	return out.String()
 }

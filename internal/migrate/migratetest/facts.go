@@ -150,6 +150,11 @@ func database(t testing.TB, q query) Database {
 		}
 		quoted := `"` + strings.ReplaceAll(name, `"`, `""`) + `"`
 		tb := Table{Columns: len(q(`PRAGMA table_xinfo(` + quoted + `)`))}
+		if n := q(`SELECT count(*) FROM ` + quoted)[0][0].(int64); n > manyRows {
+			tb.Rows, tb.SHA256 = int(n), inOrder(q, quoted)
+			d.Tables[name] = tb
+			continue
+		}
 		var lines []string
 		for _, row := range q(`SELECT * FROM ` + quoted) {
 			lines = append(lines, line(row))
@@ -168,6 +173,24 @@ func database(t testing.TB, q query) Database {
 		}
 	}
 	return d
+}
+
+// manyRows are more than are sorted: the hash of a table with a rowid is that of
+// its rows in order then.
+const manyRows = 100_000
+
+func inOrder(q query, table string) string {
+	h := sha256.New()
+	for after := int64(0); ; {
+		rows := q(fmt.Sprintf(`SELECT rowid, * FROM %s WHERE rowid > %d ORDER BY rowid LIMIT 1000`, table, after))
+		for _, row := range rows {
+			after = row[0].(int64)
+			fmt.Fprintln(h, line(row))
+		}
+		if len(rows) == 0 {
+			return hex.EncodeToString(h.Sum(nil))
+		}
+	}
 }
 
 // line writes a row as Python's json.dumps writes a list of type names and
@@ -269,15 +292,13 @@ func ascii(s string) string {
 // withFile opens a copy of a database file with its WAL.
 func withFile(t testing.TB, path string, use func(query)) {
 	t.Helper()
-	dir := t.TempDir()
+	dir, err := os.MkdirTemp("", "facts-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
 	for _, s := range []string{"", "-wal", "-journal"} {
-		text, err := os.ReadFile(path + s)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, "x"+s), text, 0o600)
-		} else if s != "" && os.IsNotExist(err) {
-			err = nil
-		}
-		if err != nil {
+		if err := copyFile(path+s, filepath.Join(dir, "x"+s)); err != nil && (s == "" || !os.IsNotExist(err)) {
 			t.Fatal(err)
 		}
 	}
@@ -314,10 +335,16 @@ func Local(t testing.TB, dir string) Facts {
 	for _, path := range glob(t, dir, "d1/*.sqlite") {
 		withFile(t, path, func(q query) { f.D1[strings.TrimSuffix(filepath.Base(path), ".sqlite")] = database(t, q) })
 	}
+	seen := map[[sha256.Size]byte]Object{} // by content: many objects are copies
 	for _, path := range glob(t, dir, "do/*/*.sqlite") {
 		class, id := filepath.Base(filepath.Dir(path)), strings.TrimSuffix(filepath.Base(path), ".sqlite")
 		if f.DO[class] == nil {
 			f.DO[class] = map[string]Object{}
+		}
+		sum := fileSum(t, path)
+		if o, ok := seen[sum]; ok {
+			f.DO[class][id] = o
+			continue
 		}
 		withFile(t, path, func(q query) {
 			o := Object{Database: database(t, q)}
@@ -327,7 +354,7 @@ func Local(t testing.TB, dir string) Facts {
 					o.Alarm = &ms
 				}
 			}
-			f.DO[class][id] = o
+			f.DO[class][id], seen[sum] = o, o
 		})
 	}
 	for _, root := range glob(t, dir, "r2/*") {
@@ -348,12 +375,16 @@ func Local(t testing.TB, dir string) Facts {
 				return err
 			}
 			path = strings.TrimSuffix(path, ".r2meta")
-			body, err := os.ReadFile(path)
+			body, err := os.Open(path)
 			if os.IsNotExist(err) {
 				return nil
+			} else if err != nil {
+				return err
 			}
-			sum := sha256.Sum256(body)
-			b.SHA256 = hex.EncodeToString(sum[:])
+			sum := sha256.New()
+			_, err = io.Copy(sum, body)
+			body.Close()
+			b.SHA256 = hex.EncodeToString(sum.Sum(nil))
 			key, _ := filepath.Rel(root, path)
 			bodies[filepath.ToSlash(key)] = b.Body
 			return err
@@ -371,6 +402,28 @@ func Local(t testing.TB, dir string) Facts {
 		})
 	}
 	return f
+}
+
+// fileSum is the hash of a database file with its WAL.
+func fileSum(t testing.TB, path string) (sum [sha256.Size]byte) {
+	t.Helper()
+	h := sha256.New()
+	for _, s := range []string{"", "-wal", "-journal"} {
+		file, err := os.Open(path + s)
+		if s != "" && os.IsNotExist(err) {
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(h, "%s\n", s)
+		_, err = io.Copy(h, file)
+		file.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.Sum(sum[:0])
+	return sum
 }
 
 func glob(t testing.TB, dir, pattern string) []string {
