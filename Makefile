@@ -35,6 +35,10 @@ test-npm: ## run clients from npm against the libSQL server of dwk dev; needs No
 test-remotestorage: ## run other projects' remoteStorage clients and tests (PARTS="suite client browser", RS_SUITE=a checkout)
 	apps/remotestorage/interop/run.sh $(PARTS)
 
+.PHONY: test-browser
+test-browser: ## chat in Chromium while the replicas of examples/room are replaced; needs node, npm and chromium
+	examples/room/browser/run.sh
+
 .PHONY: test-live
 test-live: ## run the suites at the servers that DWK_TEST_LIVE_ variables name: docs/testing.md
 	@test -n "$$DWK_TEST_LIVE_SQL_URL$$DWK_TEST_LIVE_S3_URL" || { echo "DWK_TEST_LIVE_SQL_URL and DWK_TEST_LIVE_S3_URL name nothing: see docs/testing.md"; exit 1; }
