@@ -84,6 +84,10 @@ func TestMirrorsAreDeleted(t *testing.T) {
 		do   func(t *testing.T, r *Replica)
 	}{
 		{"the databases", remove(func(r *Replica) []string { return mirrors(t, r) })},
+		{"the WALs", remove(func(r *Replica) []string {
+			files, _ := filepath.Glob(filepath.Join(r.Dir(), "objects", "*", "*-wal"))
+			return files
+		})},
 		{"all files of objects", remove(func(r *Replica) []string {
 			files, _ := filepath.Glob(filepath.Join(r.Dir(), "objects", "*", "*"))
 			return files

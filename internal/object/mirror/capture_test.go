@@ -484,6 +484,12 @@ func TestIntact(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(true)
+	exec(t, m, "CREATE TABLE t(a)")
+	commit(t, m)
+	if err := os.Remove(m.path + "-wal"); err != nil {
+		t.Fatal(err)
+	}
+	check(false)
 }
 
 func TestLeftovers(t *testing.T) {

@@ -2,8 +2,8 @@ package mirror
 
 import "os"
 
-// Intact reports whether the database file is still there, as this mirror left
-// it: somebody may have deleted it. A mirror that is not intact is to be
+// Intact reports whether the database file and its WAL are still there, as this
+// mirror left them: somebody may have deleted them. A mirror that is not intact is to be
 // discarded; the log has everything.
 func (m *Mirror) Intact() bool {
 	m.mu.Lock()
@@ -12,8 +12,12 @@ func (m *Mirror) Intact() bool {
 		return true
 	}
 	if m.conn != nil {
-		there, err := linked(m.db)
-		return err == nil && there
+		for _, f := range []*os.File{m.db, m.wal} {
+			if there, err := linked(f); err != nil || !there {
+				return false
+			}
+		}
+		return true
 	}
 	st, err := os.Stat(m.path)
 	return err == nil && st.Size() == int64(m.pages)*int64(m.pageSize)
