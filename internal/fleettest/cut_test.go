@@ -107,7 +107,7 @@ func TestServerStaysAway(t *testing.T) {
 			return hrana.Fault{}
 		})
 		defer f.Server.SetHook(nil)
-		ans := l.Append
+		ans := func(r *Replica) Answer { return l.Append(r) }
 		if request == "release" {
 			ans = func(r *Replica) Answer { _, a := l.Read(r); return a }
 		}

@@ -88,6 +88,18 @@ func Each(t *testing.T, test func(t *testing.T, kind Kind)) {
 	}
 }
 
+// Configure adds lines to the configuration of what starts from now on.
+func (f *Fleet) Configure(yaml string) {
+	f.t.Helper()
+	b, err := os.ReadFile(f.config())
+	if err == nil {
+		err = os.WriteFile(f.config(), append(b, yaml...), 0o600)
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
 func (f *Fleet) config() string { return filepath.Join(f.Dir, "dwk.yaml") }
 
 // environ is the whole environment of a process: nothing that a developer has

@@ -50,7 +50,7 @@ func (s *stage) replace(t *testing.T, slot int, full *History) {
 	h := NewHistory([]string{"counter", "note"}[slot%2], fmt.Sprintf("h%d", len(s.all)))
 	if h.isNote() { // that it is there is known
 		Eventually(t, "the first put", func() bool {
-			a, _ := h.Do(s.crew.Pick(rand.New(rand.NewPCG(1, 1))), int(s.clients.Add(1)), op{kind: "put", body: "first"}, s.crew.Fault)
+			a, _ := h.Do(s.crew.Pick(rand.New(rand.NewPCG(1, 1))), int(s.clients.Add(1)), Op{Kind: "put", Body: "first"}, s.crew.Fault)
 			return a.Status == http.StatusCreated || a.Status == http.StatusNoContent
 		})
 	}
@@ -82,17 +82,17 @@ func (s *stage) client(t *testing.T, seed uint64, stop <-chan struct{}) {
 		h := s.current[slot]
 		tag := s.tags[h]
 		s.mu.Unlock()
-		o := op{kind: "read"}
+		o := Op{Kind: "read"}
 		switch write := r.IntN(5) > 1; {
 		case h.isNote() && write:
-			o = op{kind: "put", body: fmt.Sprintf("body %d", s.sequence.Add(1))}
+			o = Op{Kind: "put", Body: fmt.Sprintf("body %d", s.sequence.Add(1))}
 			if r.IntN(3) == 0 {
-				o.match = tag
+				o.Match = tag
 			}
 		case h.isNote():
-			o.kind = "get"
+			o.Kind = "get"
 		case write:
-			o = op{kind: "add", id: fmt.Sprintf("op%d", s.sequence.Add(1)), n: 1 + r.Int64N(1_000_000)}
+			o = Op{Kind: "add", ID: fmt.Sprintf("op%d", s.sequence.Add(1)), N: 1 + r.Int64N(1_000_000)}
 		}
 		a, ok := h.Do(s.crew.Pick(r), id, o, s.crew.Fault)
 		if !ok {

@@ -13,29 +13,30 @@ import (
 // maxCalls bounds a history: its check takes more than linear time.
 const maxCalls = 2000
 
-// An op is what a call asks an object for. A counter can add and read, a note
+// An Op is what a call asks an object for. A counter can add and read, a note
 // put and get.
-type op struct {
-	kind string // "add", "read", "put", "get"
-	// id names the op of an add, and n is how much it adds.
-	id string
-	n  int64
-	// body is what a put writes, when match is "" or the tag of what is there.
-	body, match string
+type Op struct {
+	Kind string // "add", "read", "put", "get"
+	// ID names the op of an add, and N is how much it adds.
+	ID string
+	N  int64
+	// Body is what a put writes, when Match is "" or the tag of what is there.
+	Body, Match string
 }
 
-func (o op) writes() bool { return o.kind == "add" || o.kind == "put" }
+// Writes reports whether it changes the object.
+func (o Op) Writes() bool { return o.Kind == "add" || o.Kind == "put" }
 
 // tag is the entity tag of what a put writes, as the note makes it.
-func (o op) tag() string {
-	sum := sha256.Sum256([]byte("application/octet-stream\x00" + o.body))
+func (o Op) tag() string {
+	sum := sha256.Sum256([]byte("application/octet-stream\x00" + o.Body))
 	return fmt.Sprintf(`"%x"`, sum[:16])
 }
 
 // A call is one request and what became of it.
 type call struct {
 	client   int
-	op       op
+	op       Op
 	from, to time.Duration // since the history began
 	answer   Answer
 	// during is the fault that there was when it was answered.
@@ -49,16 +50,16 @@ func (c call) done() bool {
 	case http.StatusOK, http.StatusCreated, http.StatusNoContent:
 		return true
 	case http.StatusNotFound:
-		return c.op.kind == "get"
+		return c.op.Kind == "get"
 	case http.StatusPreconditionFailed:
-		return c.op.match != ""
+		return c.op.Match != ""
 	}
 	return false
 }
 
 // acknowledged reports whether the caller was told that it has written.
 func (c call) acknowledged() bool {
-	return c.op.writes() && c.done() && c.answer.Status != http.StatusPreconditionFailed
+	return c.op.Writes() && c.done() && c.answer.Status != http.StatusPreconditionFailed
 }
 
 // unknown reports whether the call may or may not have been applied.
@@ -98,9 +99,14 @@ func NewHistory(kind, name string) *History {
 	return &History{Name: kind + "/" + name, begun: time.Now()}
 }
 
+// A Caller sends one request to a path of the lab, and does not repeat it.
+type Caller interface {
+	Do(method, path, body string, headers ...string) Answer
+}
+
 // Do makes a call through a replica for a client that has no other under way.
 // It reports false, and does nothing, when the history is full.
-func (h *History) Do(r *Replica, client int, o op, during func() string) (Answer, bool) {
+func (h *History) Do(r Caller, client int, o Op, during func() string) (Answer, bool) {
 	h.mu.Lock()
 	h.begin++
 	full := h.begin > maxCalls
@@ -109,17 +115,17 @@ func (h *History) Do(r *Replica, client int, o op, during func() string) (Answer
 		return Answer{}, false
 	}
 	c := call{client: client, op: o, from: time.Since(h.begun)}
-	switch o.kind {
+	switch o.Kind {
 	case "add":
-		c.answer = r.Post(fmt.Sprintf("%s/add?n=%d&op=%s", h.Name, o.n, o.id), "")
+		c.answer = r.Do(http.MethodPost, fmt.Sprintf("%s/add?n=%d&op=%s", h.Name, o.N, o.ID), "")
 	case "put":
 		var headers []string
-		if o.match != "" {
-			headers = []string{"If-Match", o.match}
+		if o.Match != "" {
+			headers = []string{"If-Match", o.Match}
 		}
-		c.answer = r.Do(http.MethodPut, h.Name, o.body, headers...)
+		c.answer = r.Do(http.MethodPut, h.Name, o.Body, headers...)
 	default:
-		c.answer = r.Get(h.Name)
+		c.answer = r.Do(http.MethodGet, h.Name, "")
 	}
 	c.to, c.during = time.Since(h.begun), during()
 	h.record(c)
@@ -133,12 +139,12 @@ func (h *History) record(c call) {
 }
 
 // Settle reads the object as it is after all calls.
-func (h *History) Settle(r *Replica, client int) error {
-	c := call{client: client, op: op{kind: "read"}, from: time.Since(h.begun)}
+func (h *History) Settle(r Caller, client int) error {
+	c := call{client: client, op: Op{Kind: "read"}, from: time.Since(h.begun)}
 	if h.isNote() {
-		c.op.kind = "get"
+		c.op.Kind = "get"
 	} else {
-		a := r.Get(h.Name + "/ops")
+		a := r.Do(http.MethodGet, h.Name+"/ops", "")
 		var list struct{ Ops []listed }
 		if a.Status != http.StatusOK {
 			return fmt.Errorf("ops of %s: %v", h.Name, a)
@@ -148,7 +154,7 @@ func (h *History) Settle(r *Replica, client int) error {
 		}
 		h.list = list.Ops
 	}
-	c.answer = r.Get(h.Name)
+	c.answer = r.Do(http.MethodGet, h.Name, "")
 	if c.to = time.Since(h.begun); !c.done() {
 		return fmt.Errorf("%s: %v", h.Name, c.answer)
 	}
@@ -157,6 +163,20 @@ func (h *History) Settle(r *Replica, client int) error {
 }
 
 func (h *History) isNote() bool { kind, _ := split(h.Name); return kind == "note" }
+
+// Acknowledged counts the writes that were acknowledged, by the fault during
+// which they were.
+func (h *History) Acknowledged() map[string]int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := map[string]int{}
+	for _, c := range h.calls {
+		if c.acknowledged() {
+			n[c.during]++
+		}
+	}
+	return n
+}
 
 // split returns the kind and the name of an object from their path.
 func split(path string) (kind, name string) {

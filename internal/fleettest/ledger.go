@@ -29,20 +29,20 @@ type statement struct {
 }
 
 // runSQL runs statements in a note's database.
-func runSQL(r *Replica, note string, list ...statement) Answer {
+func runSQL(r Caller, note string, list ...statement) Answer {
 	body, err := json.Marshal(list)
 	if err != nil {
 		return Answer{Err: err}
 	}
-	return r.Post("note/"+note+"/sql", string(body))
+	return r.Do(http.MethodPost, "note/"+note+"/sql", string(body))
 }
 
 const createLedger = `CREATE TABLE IF NOT EXISTS ledger(op TEXT NOT NULL)`
 
 // Append appends a new op through a replica.
-func (l *Ledger) Append(r *Replica) Answer {
+func (l *Ledger) Append(r Caller) Answer {
 	l.mu.Lock()
-	op := fmt.Sprintf("%s-%d", r.Name, len(l.answers))
+	op := fmt.Sprintf("op-%d", len(l.answers))
 	l.answers[op] = Answer{} // no answer yet
 	l.mu.Unlock()
 	a := runSQL(r, l.Name, statement{SQL: createLedger}, statement{SQL: `INSERT INTO ledger VALUES(?)`, Args: []any{op}})
@@ -53,7 +53,7 @@ func (l *Ledger) Append(r *Replica) Answer {
 }
 
 // Read returns how often each op is in the ledger.
-func (l *Ledger) Read(r *Replica) (map[string]int, Answer) {
+func (l *Ledger) Read(r Caller) (map[string]int, Answer) {
 	a := runSQL(r, l.Name, statement{SQL: createLedger}, statement{SQL: `SELECT op FROM ledger`})
 	if a.Status != http.StatusOK {
 		return nil, a
@@ -69,42 +69,54 @@ func (l *Ledger) Read(r *Replica) (map[string]int, Answer) {
 	return ops, a
 }
 
-// Check reads the ledger and compares it with what the callers were answered:
+// Check fails the test for each problem of the ledger, and returns how many ops
+// are there.
+func (l *Ledger) Check(t testing.TB, r Caller) int {
+	t.Helper()
+	problems, n := l.Problems(r)
+	for _, p := range problems {
+		t.Errorf("%s: %s", l.Name, p)
+	}
+	return n
+}
+
+// Problems reads the ledger and compares it with what the callers were answered:
 // an op that was answered 200 is there once, one that was refused is not there,
 // and one without an answer, or with an unknown outcome, is there at most once.
 // It returns how many ops are there.
-func (l *Ledger) Check(t testing.TB, r *Replica) int {
-	t.Helper()
+func (l *Ledger) Problems(r Caller) (problems []string, n int) {
 	ops, a := l.Read(r)
 	if ops == nil {
-		t.Errorf("%s: read: %v", l.Name, a)
-		return 0
+		return []string{fmt.Sprintf("read: %v", a)}, 0
 	}
-	n := 0
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	for _, op := range slices.Sorted(maps.Keys(l.answers)) {
 		a, count := l.answers[op], ops[op]
 		delete(ops, op)
 		n += count
-		lowest, highest := 0, 1
+		lowest, highest, kind := 0, 1, "doubled"
 		switch {
 		case a.Status == http.StatusOK:
 			lowest = 1
 		case a.Refused():
-			highest = 0
+			highest, kind = 0, "applied"
 		case a.Unknown(), a.Status == 0:
 		default:
-			t.Errorf("%s: op %s was answered %v", l.Name, op, a)
+			wrong("op %s was answered %v", op, a)
+		}
+		if count < lowest {
+			kind = "lost"
 		}
 		if count < lowest || count > highest {
-			t.Errorf("%s: op %s was answered %v and is there %d times", l.Name, op, a, count)
+			wrong("%s: op %s was answered %v and is there %d times", kind, op, a, count)
 		}
 	}
 	if len(ops) > 0 {
-		t.Errorf("%s: ops that nobody sent: %v", l.Name, ops)
+		wrong("ops that nobody sent: %v", ops)
 	}
-	return n
+	return problems, n
 }
 
 // Statuses counts the answers by their status, 0 for none.

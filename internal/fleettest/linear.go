@@ -97,27 +97,27 @@ func (h *History) counterOperations() (out []porcupine.Operation, wrong []string
 			wrong = append(wrong, fmt.Sprintf("op %s led to %d, the sum is %d", l.Op, l.Value, sum))
 		}
 		if _, twice := counted[l.Op]; twice {
-			wrong = append(wrong, "twice there: op "+l.Op)
+			wrong = append(wrong, "doubled: op "+l.Op)
 		}
 		counted[l.Op] = l
 	}
 	for _, c := range h.calls {
-		l, there := counted[c.op.id]
-		delete(counted, c.op.id)
+		l, there := counted[c.op.ID]
+		delete(counted, c.op.ID)
 		switch {
-		case c.op.kind == "read" && c.done():
+		case c.op.Kind == "read" && c.done():
 			out = append(out, operation(c, result{value: c.value()}))
-		case c.op.kind == "read":
+		case c.op.Kind == "read":
 		case c.done() && !there:
-			wrong = append(wrong, fmt.Sprintf("lost: op %s was answered %v", c.op.id, c.answer))
-		case c.done() && (c.value() != l.Value || c.op.n != l.N):
-			wrong = append(wrong, fmt.Sprintf("op %s was answered %v and led to %d", c.op.id, c.answer, l.Value))
-		case c.answer.Refused() && there:
-			wrong = append(wrong, fmt.Sprintf("applied: op %s was answered %v", c.op.id, c.answer))
+			wrong = append(wrong, fmt.Sprintf("lost: op %s was answered %v", c.op.ID, c.answer))
+		case c.done() && (c.value() != l.Value || c.op.N != l.N):
+			wrong = append(wrong, fmt.Sprintf("op %s was answered %v and led to %d", c.op.ID, c.answer, l.Value))
+		case (c.answer.Refused() || c.answer.Status == http.StatusInternalServerError) && there:
+			wrong = append(wrong, fmt.Sprintf("applied: op %s was answered %v", c.op.ID, c.answer))
 		}
-		if c.op.kind == "add" && c.done() {
+		if c.op.Kind == "add" && c.done() {
 			out = append(out, operation(c, result{value: c.value()}))
-		} else if c.op.kind == "add" && there {
+		} else if c.op.Kind == "add" && there {
 			out = append(out, operation(c, result{value: l.Value}))
 		}
 	}
@@ -134,14 +134,14 @@ func (h *History) noteOperations() (out []porcupine.Operation) {
 	for _, c := range h.calls {
 		if c.done() {
 			seen[c.answer.Header.Get("ETag")] = true
-			seen[c.op.match] = seen[c.op.match] || c.acknowledged()
+			seen[c.op.Match] = seen[c.op.Match] || c.acknowledged()
 		}
 	}
 	for _, c := range h.calls {
 		switch {
 		case c.done():
 			out = append(out, operation(c, result{tag: c.answer.Header.Get("ETag"), status: c.answer.Status}))
-		case c.unknown() && c.op.kind == "put" && seen[c.op.tag()]:
+		case c.unknown() && c.op.Kind == "put" && seen[c.op.tag()]:
 			out = append(out, operation(c, result{maybe: true}))
 		}
 	}
@@ -152,10 +152,10 @@ func (h *History) noteOperations() (out []porcupine.Operation) {
 var counterModel = porcupine.Model{
 	Init: func() any { return int64(0) },
 	Step: func(state, in, out any) (bool, any) {
-		value := state.(int64) + in.(op).n
+		value := state.(int64) + in.(Op).N
 		return out.(result).value == value, value
 	},
-	DescribeOperation: func(in, out any) string { return fmt.Sprintf("%s: %d", describe(in.(op)), out.(result).value) },
+	DescribeOperation: func(in, out any) string { return fmt.Sprintf("%s: %d", describe(in.(Op)), out.(result).value) },
 	DescribeState:     func(state any) string { return fmt.Sprint(state) },
 }
 
@@ -163,14 +163,14 @@ var counterModel = porcupine.Model{
 var noteModel = porcupine.Model{
 	Init: func() any { return "" },
 	Step: func(state, in, out any) (bool, any) {
-		tag, o, r := state.(string), in.(op), out.(result)
-		matches := o.match == "" || o.match == tag
+		tag, o, r := state.(string), in.(Op), out.(result)
+		matches := o.Match == "" || o.Match == tag
 		switch {
 		case r.maybe && matches:
 			return true, o.tag()
 		case r.maybe:
 			return true, tag
-		case o.kind == "get":
+		case o.Kind == "get":
 			return r.tag == tag && (tag != "") == (r.status == http.StatusOK), tag
 		case r.status == http.StatusPreconditionFailed:
 			return !matches && r.tag == tag, tag
@@ -179,19 +179,19 @@ var noteModel = porcupine.Model{
 	},
 	DescribeOperation: func(in, out any) string {
 		r := out.(result)
-		return fmt.Sprintf("%s: %d %.7s", describe(in.(op)), r.status, r.tag)
+		return fmt.Sprintf("%s: %d %.7s", describe(in.(Op)), r.status, r.tag)
 	},
 	DescribeState: func(state any) string { return fmt.Sprintf("%.7s", state) },
 }
 
-func describe(o op) string {
+func describe(o Op) string {
 	switch {
-	case o.kind == "add":
-		return fmt.Sprintf("add %d (%s)", o.n, o.id)
-	case o.match != "":
-		return fmt.Sprintf("put %.7s over %.7s", o.tag(), o.match)
-	case o.kind == "put":
+	case o.Kind == "add":
+		return fmt.Sprintf("add %d (%s)", o.N, o.ID)
+	case o.Match != "":
+		return fmt.Sprintf("put %.7s over %.7s", o.tag(), o.Match)
+	case o.Kind == "put":
 		return fmt.Sprintf("put %.7s", o.tag())
 	}
-	return o.kind
+	return o.Kind
 }

@@ -26,7 +26,7 @@ func answered(status int, body, tag string) Answer {
 // made makes calls of one client each, by when they were sent and answered.
 type made struct {
 	from, to int
-	op       op
+	op       Op
 	answer   Answer
 }
 
@@ -43,11 +43,11 @@ func value(n int) Answer { return answered(200, fmt.Sprintf(`{"value":%d}`, n), 
 // The check passes what may happen and finds what must not.
 func TestCheckOfHistories(t *testing.T) {
 	t.Parallel()
-	add := func(id string) op { return op{kind: "add", id: id, n: 1} }
-	read, get := op{kind: "read"}, op{kind: "get"}
-	put := func(body string) op { return op{kind: "put", body: body} }
+	add := func(id string) Op { return Op{Kind: "add", ID: id, N: 1} }
+	read, get := Op{Kind: "read"}, Op{Kind: "get"}
+	put := func(body string) Op { return Op{Kind: "put", Body: body} }
 	tag := func(body string) string { return put(body).tag() }
-	over := func(old, body string) op { return op{kind: "put", body: body, match: tag(old)} }
+	over := func(old, body string) Op { return Op{Kind: "put", Body: body, Match: tag(old)} }
 	shows := func(body string) Answer { return answered(200, body, tag(body)) }
 	unknown, refused, cut := answered(504, "", ""), answered(503, "", ""), Answer{Err: os.ErrClosed}
 	a, b := listed{"a", 1, 1}, listed{"b", 1, 2}
@@ -64,7 +64,7 @@ func TestCheckOfHistories(t *testing.T) {
 		{"counter: refused", "", []listed{a}, []made{{1, 2, add("b"), refused}, {3, 4, add("a"), value(1)}}},
 		{"counter: lost", "lost", []listed{a}, []made{{1, 2, add("a"), value(1)}, {3, 4, add("b"), value(2)}}},
 		{"counter: lost and overwritten", "no order", []listed{a}, []made{{1, 2, add("b"), value(1)}, {3, 4, add("a"), value(1)}}},
-		{"counter: twice", "twice", []listed{a, {"a", 1, 2}}, []made{{1, 2, add("a"), value(1)}}},
+		{"counter: twice", "doubled", []listed{a, {"a", 1, 2}}, []made{{1, 2, add("a"), value(1)}}},
 		{"counter: refused and applied", "applied", []listed{a}, []made{{1, 2, add("a"), refused}}},
 		{"counter: stale read", "no order", []listed{a}, []made{{1, 2, add("a"), value(1)}, {3, 4, read, value(0)}}},
 		{"counter: seen and gone", "no order", nil, []made{{1, 2, add("a"), unknown}, {3, 4, read, value(1)}, {5, 6, read, value(0)}}},

@@ -87,6 +87,11 @@ func (r *Replica) WaitReady() {
 	r.WaitStatus(http.StatusOK)
 }
 
+// Ready reports whether the replica has started and is ready now.
+func (r *Replica) Ready() bool {
+	return (r.ID != "" || r.readStarted()) && send(r.t.Context(), http.MethodGet, r.Admin+"/readyz", "").Status == http.StatusOK
+}
+
 func (r *Replica) readStarted() bool {
 	for line := range strings.Lines(r.Log()) {
 		var l struct{ Msg, Replica, Public, Admin string }
@@ -185,6 +190,9 @@ func (r *Replica) Exited() bool {
 		return false
 	}
 }
+
+// ExitCode is that of a process that has ended, -1 for one that a signal ended.
+func (r *Replica) ExitCode() int { <-r.done; return r.cmd.ProcessState.ExitCode() }
 
 // exitsWithin waits for the end of the process, for a while.
 func (r *Replica) exitsWithin(d time.Duration) {

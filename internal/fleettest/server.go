@@ -34,6 +34,12 @@ type Server struct {
 	held  chan *Late
 }
 
+// StartServer starts a server, which ends with the test.
+func StartServer(t testing.TB, cfg hrana.Config) *Server {
+	t.Helper()
+	return startServer(t, cfg)
+}
+
 func startServer(t testing.TB, cfg hrana.Config) *Server {
 	t.Helper()
 	cfg.WriteLimit = time.Minute

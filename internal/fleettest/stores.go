@@ -92,6 +92,18 @@ func ownProcess(t testing.TB) (s3.Config, []string) {
 	return gatewayStore(s3test.Start(t, objectBucket))
 }
 
+// Gateway starts an S3 server as a process of its own, and returns where the
+// object store of a fleet is in it, and its keys.
+func Gateway(t testing.TB) (c s3.Config, access, secret string) {
+	t.Helper()
+	s := s3test.Start(t, objectBucket)
+	c, _ = gatewayStore(s)
+	return c, s.Access, s.Secret
+}
+
+// ObjectEnv are the settings of a fleet for its object store.
+func ObjectEnv(c s3.Config, access, secret string) []string { return objectEnv(c, access, secret) }
+
 // gatewayStore is a part of a server's bucket.
 func gatewayStore(s *s3test.Server) (s3.Config, []string) {
 	c := s3Config(s.URL(objectBucket)+"/fleet", s3test.Region, s.Access, s.Secret)
