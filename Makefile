@@ -68,6 +68,19 @@ bench-remotestorage: build ## measure the remoteStorage server beside armadietto
 	mkdir -p bin/armadietto && npm install --silent --no-save --no-audit --no-fund --prefix bin/armadietto armadietto@0.6.6
 	DWK_BENCH_ARMADIETTO=$(CURDIR)/bin/armadietto DWK_BENCH_PROGRAM=$(CURDIR)/bin/dwk go test -timeout 20m -count=1 -v -run TestStorageSpeed ./internal/fleettest
 
+WORKERD := 1.20261117.1
+.PHONY: bench-beside
+bench-beside: build ## measure beside workerd from npm and etcd; needs node, npm, strace and etcd (Debian: etcd-server)
+	mkdir -p bin/workerd docs/figures && npm install --silent --no-save --no-audit --no-fund --prefix bin/workerd workerd@$(WORKERD)
+	cd bench && go vet ./... && CGO_ENABLED=0 go build -buildvcs=false -o ../bin/beside .
+	bin/beside -dwk bin/dwk -workerd bin/workerd/node_modules/@cloudflare/workerd-*/bin/workerd -worker bench/workerd -out docs/figures/beside.json
+
+DURATION ?= 15m
+.PHONY: soak
+soak: ## load a fleet of three for DURATION (at least 2m) and fail when something grows
+	mkdir -p docs/figures
+	DWK_SOAK=$(DURATION) DWK_SOAK_OUT=$(CURDIR)/docs/figures/soak.json go test -timeout 0 -count=1 -v -run '^TestSoak$$' ./internal/fleettest
+
 .PHONY: check-configs
 check-configs: ## check and test the alert rules; needs promtool (Debian: prometheus)
 	promtool check rules configs/prometheus-alerts.yaml

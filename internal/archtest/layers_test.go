@@ -95,8 +95,9 @@ var layers = [][]string{
 }
 
 // testOnly are packages that only tests import; they may import anything. Those
-// in tools are a module of their own.
+// in bench and in tools are modules of their own.
 var testOnly = []string{
+	"bench",
 	"durable/durabletest",
 	"internal/archtest",
 	"internal/bucket/buckettest",
