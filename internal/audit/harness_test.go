@@ -122,7 +122,7 @@ func (f *fixture) audit(change ...func(*Options)) ([]Finding, Summary) {
 
 func (f *fixture) run(o Options) (found []Finding, sum Summary, err error) {
 	cfg := Config{
-		Store: f.store, Files: sizes{f.files}, StoreID: f.storeID, LeaseTTL: 10 * time.Second, Schedules: map[string]cron.Options{"s": scheduled},
+		Store: f.store, Files: sizes{f.files}, StoreID: f.storeID, LeaseTTL: time.Minute, Schedules: map[string]cron.Options{"s": scheduled},
 		Objects: objectops.New(objectops.Config{Store: f.store, Blobs: f.blobs, StoreID: f.storeID, Dir: f.TempDir()}),
 	}
 	sum, err = Run(f.Context(), cfg, o, func(x Finding) error { found = append(found, x); return nil })

@@ -22,7 +22,7 @@ func TestSoundStore(t *testing.T) {
 		b.small(3)
 		f.plan(objlog.Delete{Class: "C", ID: "0b", Base: b.head, CommitID: "end", Epoch: 1}.Add)
 		f.alarm("0a", time.Hour)
-		f.hold("0a", 5*time.Second)
+		f.hold("0a", 40*time.Second)
 		f.set([]any{"mine"}, `{"a":1}`, 0)
 		f.finds()
 		_, sum := f.audit()

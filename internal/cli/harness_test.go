@@ -188,7 +188,7 @@ func (s *lineSink) Write(b []byte) (int, error) {
 // next returns the next line that contains text.
 func (s *lineSink) next(t *testing.T, text string) string {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		select {
 		case line := <-s.lines:

@@ -142,7 +142,7 @@ func TestFleetStartsNot(t *testing.T) {
 }
 
 func TestFleetStopsBadly(t *testing.T) {
-	f, _ := startFleet(100*time.Millisecond, "ends badly", "hangs", "runs")
+	f, _ := startFleet(3*time.Second, "ends badly", "hangs", "runs") // time for the first to end by itself
 	if err := f.WaitReady(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func TestDelete(t *testing.T) {
 		if _, err := f.Export(f.Context(), "C", "0a", Target{}, path); err != nil {
 			f.Fatal(err)
 		}
-		before, err := f.Ops.Delete(f.Context(), Change{Class: "C", ID: "0a", Wait: time.Second})
+		before, err := f.Ops.Delete(f.Context(), Change{Class: "C", ID: "0a", Wait: time.Minute})
 		if err != nil || before.TXID != 4 {
 			f.Fatal(before, err)
 		}
@@ -51,7 +51,7 @@ func TestDelete(t *testing.T) {
 			f.Errorf("%+v", r)
 		}
 		// And by its own commits, as its replica would.
-		if _, err := f.Ops.Delete(f.Context(), Change{Class: "C", ID: "0a", Wait: time.Second}); err != nil {
+		if _, err := f.Ops.Delete(f.Context(), Change{Class: "C", ID: "0a", Wait: time.Minute}); err != nil {
 			f.Fatal(err)
 		}
 		again := f.object("0a", mirror.Config{})

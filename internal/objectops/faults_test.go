@@ -22,7 +22,7 @@ func TestRestoreFencesTheFormerHolder(t *testing.T) {
 		o.grow(3)
 		held := f.hold("0a", 300*time.Millisecond) // and then it is gone
 		d := f.open("0a", Target{TXID: 1})
-		r, err := f.Ops.Restore(f.Context(), Change{Class: "C", ID: "0a", Wait: 30 * time.Second}, d)
+		r, err := f.Ops.Restore(f.Context(), Change{Class: "C", ID: "0a", Wait: time.Minute}, d)
 		if err != nil || r.After.Epoch <= held.Stamp {
 			f.Fatal(r, err)
 		}
@@ -41,7 +41,12 @@ func TestContended(t *testing.T) {
 			"restore": func(c Change) error { _, err := f.Ops.Restore(f.Context(), c, d); return err },
 			"delete":  func(c Change) error { _, err := f.Ops.Delete(f.Context(), c); return err },
 		} {
-			err := change(Change{Class: "C", ID: "0a", Wait: 20 * time.Millisecond})
+			var err error
+			for wait := 20 * time.Millisecond; wait < time.Minute; wait *= 2 { // until it is long enough to ask, on a slow machine
+				if err = change(Change{Class: "C", ID: "0a", Wait: wait}); !errors.Is(err, context.DeadlineExceeded) {
+					break
+				}
+			}
 			if e, ok := errors.AsType[*durable.ContendedError](err); !ok || e.Holder != "other" || e.Replica != "r1" {
 				f.Errorf("%v", err)
 			}
@@ -56,7 +61,7 @@ func TestContended(t *testing.T) {
 		// A holder that lets go when it sees the mark.
 		done := make(chan error, 1)
 		go func() {
-			_, err := f.Ops.Restore(f.Context(), Change{Class: "C", ID: "0a", Wait: 30 * time.Second}, d)
+			_, err := f.Ops.Restore(f.Context(), Change{Class: "C", ID: "0a", Wait: time.Minute}, d)
 			done <- err
 		}()
 		f.must(f.release("0a"))
@@ -178,7 +183,7 @@ func TestLostAnswers(t *testing.T) {
 			target := uint64(1) + n%3
 			d := f.open("0a", Target{TXID: target})
 			f.faults.set(test.before, test.after)
-			_, err := f.Ops.Restore(f.Context(), Change{Class: "C", ID: "0a", Wait: 10 * time.Second}, d)
+			_, err := f.Ops.Restore(f.Context(), Change{Class: "C", ID: "0a", Wait: time.Minute}, d)
 			f.faults.set(nil, nil)
 			if (err == nil) != test.applied || errors.Is(err, durable.ErrUnknownOutcome) {
 				f.Errorf("%s: %v", name, err)

@@ -19,7 +19,7 @@ import (
 
 func (f *fixture) restore(id string, d *Database) Restored {
 	f.Helper()
-	r, err := f.Ops.Restore(f.Context(), Change{Class: "C", ID: id, Wait: time.Second}, d)
+	r, err := f.Ops.Restore(f.Context(), Change{Class: "C", ID: id, Wait: time.Minute}, d)
 	f.must(err)
 	return r
 }
