@@ -96,7 +96,7 @@ func names(prefix string, n int) []string {
 func TestAlarmsOnAFleet(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		f := New(t, kind)
+		f := New(t, kind, steadyLeases)
 		fleet := []*Replica{f.Start("DWK_CLOCK_SHIFT=1h"), f.Start(), f.Start("DWK_CLOCK_SHIFT=-1h")}
 		list := names("a", Long(200, 30))
 		for i, name := range list {
@@ -134,10 +134,10 @@ func TestAlarmsOfAFleetThatWasDown(t *testing.T) {
 	r := f.Start()
 	list := names("a", 10)
 	for _, name := range list {
-		r.setAlarm(name, 300*time.Millisecond)
+		r.setAlarm(name, 3*time.Second)
 	}
-	r.Kill()
-	time.Sleep(time.Second)
+	r.Kill() // long before the first is due, or it might be cut off in a run
+	time.Sleep(3 * time.Second)
 	r = f.Start()
 	for _, name := range list {
 		if a := r.fired(name); len(a.Attempts) != 1 {
@@ -236,8 +236,8 @@ func TestDeadlyAlarm(t *testing.T) {
 	t.Parallel()
 	f := New(t, File, "DWK_ALARMS_RETRIES=1")
 	r := f.Start()
-	r.setAlarm("bomb", 300*time.Millisecond)
-	r.Kill()
+	r.setAlarm("bomb", 2*time.Second)
+	r.Kill()      // before it runs it
 	for range 2 { // the run and its retry, each after the lease of the one before
 		victim := f.Launch("DWK_FAILPOINTS=object.alarm.before=kill")
 		if code := victim.Wait(); code != -1 || victim.Hits("object.alarm.before") != 1 {
@@ -289,9 +289,9 @@ func TestAlarmsWithoutTheStore(t *testing.T) {
 	a, b := f.Start(), f.Start()
 	list := names("a", 10)
 	for _, name := range list {
-		a.setAlarm(name, 500*time.Millisecond)
+		a.setAlarm(name, 3*time.Second)
 	}
-	f.Server.Restart(time.Duration(Long(10, 3)) * time.Second)
+	f.Server.Restart(time.Duration(Long(10, 4)) * time.Second) // before the first is due
 	for _, name := range list {
 		if got := b.fired(name); len(got.Attempts) != 1 {
 			t.Errorf("%s: %+v", name, got)

@@ -93,7 +93,7 @@ func TestCutOnce(t *testing.T) {
 // say that they are not ready, and go on without a restart when it is back.
 func TestServerStaysAway(t *testing.T) {
 	t.Parallel()
-	f, a, b, l := startCut(t, "DWK_EVENT_TIMEOUT=2s", "DWK_LEASE_ACQUIRE_TIMEOUT=1s", "DWK_LIBSQL_TIMEOUT=1s")
+	f, a, b, l := startCut(t, "DWK_EVENT_TIMEOUT=3s", "DWK_LEASE_ACQUIRE_TIMEOUT=2s", "DWK_LIBSQL_TIMEOUT=2s")
 	eachCut(t, func(t *testing.T, request string, match func(string) bool, c cut) {
 		var away atomic.Bool
 		f.Server.SetHook(func(_ context.Context, r hrana.Request) hrana.Fault {

@@ -167,7 +167,7 @@ func TestDrainCancelled(t *testing.T) {
 // A signal and POST /drain make a long grace short, and are not withdrawn.
 func TestDrainByOthersIsNotWithdrawn(t *testing.T) {
 	t.Parallel()
-	f := New(t, Wire, "DWK_DRAIN_GRACE=2s")
+	f := New(t, Wire, "DWK_DRAIN_GRACE=4s") // a command takes its time
 	for name, trigger := range map[string]func(*Replica){
 		"signal":    (*Replica).Terminate,
 		"interrupt": func(r *Replica) { r.signal(syscall.SIGINT) },
@@ -267,7 +267,7 @@ func TestDrainWithoutStore(t *testing.T) {
 	t.Run("during the drain", func(t *testing.T) {
 		t.Parallel()
 		f, a := start(t)
-		f.drain(a, 0, "--grace", "3s", "--drain-timeout", "10s")
+		f.drain(a, 0, "--grace", "5s", "--drain-timeout", "12s")
 		f.waitState(a, "draining")
 		f.Server.SetHook(down)
 		wantExit(t, a, 1)

@@ -45,7 +45,7 @@ func TestStoppedForLongerThanTheLease(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
 		_, a, b := startPair(t, kind)
-		asleep := a.Sleep("n", TTL/2)
+		asleep := a.Sleep("n", 10*TTL) // the loss of the lease ends it
 		a.Stop()
 		if ans := addRow(b, "n"); ans.Status != http.StatusOK { // it waits for the lease to end
 			t.Errorf("the other replica: %v", ans)
@@ -143,7 +143,7 @@ func TestReleasedByAnOperator(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
 		f, a, b := startPair(t, kind)
-		asleep := a.Sleep("n", TTL)
+		asleep := a.Sleep("n", 10*TTL) // the loss of the lease ends it
 		var wg sync.WaitGroup
 		for range 4 {
 			// These wait behind the event. They may see what was there when they
@@ -184,9 +184,10 @@ func TestReleasedByAnOperator(t *testing.T) {
 func TestKeptLeaseIsNotTrusted(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		f := New(t, kind)
-		// Shorter than the time after which the lease would be renewed.
-		a, b := f.Start("DWK_FAILPOINTS=object.run.after=2*sleep:500ms"), f.Start()
+		f := New(t, kind, steadyLeases)
+		// Shorter than the time after which the lease would be renewed, and long
+		// enough for a command.
+		a, b := f.Start("DWK_FAILPOINTS=object.run.after=2*sleep:4s"), f.Start()
 		if ans := addRow(a, "n"); ans.Status != http.StatusOK {
 			t.Fatal(ans)
 		}

@@ -22,6 +22,10 @@ import (
 // TTL is the lifetime of leases in a fleet of tests.
 const TTL = 2 * time.Second
 
+// steadyLeases is for tests in which no lease may end by itself, not even on a
+// machine that stands still for seconds.
+const steadyLeases = "DWK_LEASE_TTL=20s"
+
 // patience bounds every wait for something that should happen at once. It is
 // long because machines stall, and nothing is slower for it that works.
 const patience = time.Minute
@@ -67,7 +71,7 @@ func New(t testing.TB, kind Kind, env ...string) *Fleet {
 	config := fmt.Sprintf(`data_dir: ./data
 listen: 127.0.0.1:0
 admin: {listen: "127.0.0.1:0"}
-lease: {ttl: %s}
+lease: {ttl: %s, acquire_timeout: 20s}
 drain: {grace: 0s}
 log: {format: json, level: debug}
 `, TTL)

@@ -45,7 +45,7 @@ func TestObjectMisbehaves(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
 		f := New(t, kind, "DWK_LEASE_TTL=30s")
-		impatient, patient := f.Start("DWK_EVENT_TIMEOUT=3s", "DWK_LEASE_ACQUIRE_TIMEOUT=2s"), f.Start()
+		impatient, patient := f.Start("DWK_EVENT_TIMEOUT=5s", "DWK_LEASE_ACQUIRE_TIMEOUT=4s"), f.Start()
 		for _, c := range []struct {
 			name string
 			r    *Replica

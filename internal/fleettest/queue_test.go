@@ -193,9 +193,9 @@ func TestQueueLosesNothing(t *testing.T) {
 // that takes longer than the visibility is not delivered twice.
 func TestQueuePoisonAndSlow(t *testing.T) {
 	t.Parallel()
-	f := newQueueFleet(t, File, "batch: 5, concurrency: 2, visibility: 1s, max_attempts: 3")
+	f := newQueueFleet(t, File, "batch: 5, concurrency: 2, visibility: 3s, max_attempts: 3")
 	a, b := f.Start(), f.Start()
-	slow := `{"sleep":3000}`
+	slow := `{"sleep":5000}` // its claim is renewed
 	poison := `{"fail":1000}`
 	for _, body := range []string{poison, slow} {
 		if ans := a.Post("queue/default/send", body); ans.Status != http.StatusOK {

@@ -92,8 +92,7 @@ func TestRegistryWhileStopping(t *testing.T) {
 	}
 	// A long event keeps it in "stopping", for longer than the TTL.
 	b := f.Start("DWK_DRAIN_GRACE=0s", Tracked)
-	asleep := b.Sleep("n", 2*heartbeatTTL)
-	b.WaitHit(runBefore, 1)
+	asleep := b.Sleep("n", 4*heartbeatTTL)
 	b.Terminate()
 	Eventually(t, "it is stopping", func() bool { s := f.status(); return len(s.Replicas) == 1 && s.Replicas[0].State == "stopping" })
 	select {

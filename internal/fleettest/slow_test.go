@@ -24,7 +24,7 @@ func TestDrainWaitsForSlowClients(t *testing.T) {
 				t.Fatal(ans)
 			}
 		}
-		const takes = 3 * time.Second
+		const takes = 6 * time.Second // all begin before one has ended
 		answers := map[string]chan Answer{}
 		for _, path := range []string{"note/large", "bucket/large", "note/small", "bucket/small"} {
 			c := make(chan Answer, 1)
@@ -95,7 +95,7 @@ func TestTooSlowClients(t *testing.T) {
 	t.Parallel()
 	f := New(t, File, "DWK_CLIENTS_STALL=700ms", "DWK_CLIENTS_SEND_TIMEOUT=1s")
 	r := f.Start()
-	if ans := r.Do(http.MethodPut, "note/large", string(content(1, slowSize))); ans.Status != http.StatusCreated {
+	if ans := f.Start("DWK_CLIENTS_STALL=1m", "DWK_CLIENTS_SEND_TIMEOUT=1m").Do(http.MethodPut, "note/large", string(content(1, slowSize))); ans.Status != http.StatusCreated {
 		t.Fatal(ans)
 	}
 	for _, path := range []string{"note/x", "bucket/x"} {

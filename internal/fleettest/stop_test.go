@@ -16,13 +16,13 @@ func TestOrderlyStop(t *testing.T) {
 	Each(t, func(t *testing.T, kind Kind) {
 		f, a, b := startPair(t, kind)
 		// One event runs, some wait behind it, some are of other objects.
-		asleep := a.Sleep("n", time.Second)
+		asleep := a.Sleep("n", 4*time.Second)
 		var waiting []<-chan Answer
 		for range 3 {
 			waiting = append(waiting, a.Go(http.MethodPost, "note/n/sleep?ms=0", ""))
 		}
-		other := a.Sleep("other", time.Second)
-		Eventually(t, "all arrive", func() bool { return a.Hits(runBefore) >= 3 })
+		other := a.Sleep("other", 4*time.Second)
+		Eventually(t, "all arrive", func() bool { return a.figure("dwk_http_requests_running") == 5 })
 		a.Terminate()
 		a.WaitStatus(http.StatusServiceUnavailable)
 		for _, c := range append(waiting, asleep, other) {
