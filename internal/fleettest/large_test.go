@@ -13,7 +13,7 @@ func TestLargeObject(t *testing.T) {
 	t.Parallel()
 	const perEvent = 50 // MB
 	events := Long(21, 2)
-	f := New(t, File, "DWK_EVENT_TIMEOUT=10m", "DWK_LEASE_ACQUIRE_TIMEOUT=9m")
+	f := New(t, File, steadyLeases, "DWK_EVENT_TIMEOUT=10m", "DWK_LEASE_ACQUIRE_TIMEOUT=9m")
 	a, b := f.Start(), f.Start()
 	for i := range events {
 		ans := runSQL(a, "large", statement{SQL: `CREATE TABLE IF NOT EXISTS big(n INTEGER PRIMARY KEY, b)`}, statement{SQL: fmt.Sprintf(`WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < %d)

@@ -12,9 +12,9 @@ import (
 )
 
 // heartbeatTTL is that of the fleets of these tests.
-const heartbeatTTL = 3 * time.Second
+const heartbeatTTL = 6 * time.Second
 
-const shortHeartbeats = "DWK_FLEET_HEARTBEAT_TTL=3s"
+const shortHeartbeats = "DWK_FLEET_HEARTBEAT_TTL=6s"
 
 // fleetStatus is what fleet status writes.
 type fleetStatus struct {
@@ -92,7 +92,7 @@ func TestRegistryWhileStopping(t *testing.T) {
 	}
 	// A long event keeps it in "stopping", for longer than the TTL.
 	b := f.Start("DWK_DRAIN_GRACE=0s", Tracked)
-	asleep := b.Sleep("n", 4*heartbeatTTL)
+	asleep := b.Sleep("n", 2*heartbeatTTL+4*time.Second)
 	b.Terminate()
 	Eventually(t, "it is stopping", func() bool { s := f.status(); return len(s.Replicas) == 1 && s.Replicas[0].State == "stopping" })
 	select {

@@ -93,7 +93,7 @@ func TestDrainCutsSlowClients(t *testing.T) {
 // and nobody from stopping the replica.
 func TestTooSlowClients(t *testing.T) {
 	t.Parallel()
-	f := New(t, File, "DWK_CLIENTS_STALL=700ms", "DWK_CLIENTS_SEND_TIMEOUT=1s")
+	f := New(t, File, steadyLeases, "DWK_CLIENTS_STALL=700ms", "DWK_CLIENTS_SEND_TIMEOUT=1s")
 	r := f.Start()
 	if ans := f.Start("DWK_CLIENTS_STALL=1m", "DWK_CLIENTS_SEND_TIMEOUT=1m").Do(http.MethodPut, "note/large", string(content(1, slowSize))); ans.Status != http.StatusCreated {
 		t.Fatal(ans)

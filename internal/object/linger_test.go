@@ -23,6 +23,9 @@ func lingering(c *Config) {
 // briefly has leases linger as long as by default.
 func briefly(c *Config) { lingering(c); c.Linger = 200 * time.Millisecond }
 
+// renewed has leases renewed soon, but not lost on a machine that stands still.
+func renewed(c *Config) { c.LeaseTTL = 5 * time.Second }
+
 // warm has an object's lease linger: two events one after the other show that it
 // pays.
 func (m *member) warm(t *testing.T, name string) {
@@ -195,7 +198,7 @@ func TestReleaseSeesTheMark(t *testing.T) {
 // TestRenewalSeesTheMark: so it does without any event.
 func TestRenewalSeesTheMark(t *testing.T) {
 	f := newFleet(t)
-	a, b := f.join("a", lingering, shortTTL), f.join("b", lingering)
+	a, b := f.join("a", lingering, renewed), f.join("b", lingering)
 	a.warm(t, "x")
 	if w := b.do(t, "x", "/add", nil); w.Code != 200 {
 		t.Fatalf("the other replica: %d %s", w.Code, w.Body)
@@ -305,7 +308,7 @@ func TestLostLeaseDoesNotLinger(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t)
-			a := f.join("a", lingering, shortTTL)
+			a := f.join("a", lingering, renewed)
 			a.warm(t, "x")
 			end(f, a)
 			a.lingers(t, 0)
