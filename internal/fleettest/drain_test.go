@@ -164,6 +164,40 @@ func TestDrainCancelled(t *testing.T) {
 	})
 }
 
+// A replica that is going to stop keeps no lease behind an event, from when it is
+// asked to. One that then stays does again.
+func TestDrainEndsLingering(t *testing.T) {
+	t.Parallel()
+	f := New(t, Wire, "DWK_OBJECTS_LINGER=10s")
+	a := f.Start()
+	add := func() {
+		if ans := addRow(a, "n"); ans.Status != http.StatusOK {
+			t.Error(ans)
+		}
+	}
+	lingers := func() bool {
+		add()
+		add()
+		return len(f.Leases()) == 1
+	}
+	Eventually(t, "a lease lingers", lingers)
+	f.drain(a, 0, "--grace", "10m")
+	f.waitState(a, "draining")
+	f.WaitFree()
+	for range 3 {
+		add()
+	}
+	if l := f.Leases(); len(l) > 0 {
+		t.Errorf("kept while draining: %+v", l)
+	}
+	f.drain(a, 0, "--cancel")
+	a.WaitStatus(http.StatusOK)
+	Eventually(t, "a lease lingers", lingers)
+	a.Terminate()
+	wantExit(t, a, 0)
+	wantNoLease(t, f, a)
+}
+
 // A signal and POST /drain make a long grace short, and are not withdrawn.
 func TestDrainByOthersIsNotWithdrawn(t *testing.T) {
 	t.Parallel()

@@ -58,6 +58,7 @@ func (r *replica) run(ctx context.Context) error {
 func (r *replica) serving(ctx context.Context) {
 	r.public.Stay()
 	r.step.Store("")
+	r.objects.Hasten(false)
 	r.ready.SetState(server.StateReady)
 	r.announce(ctx, fleet.Ready)
 }
@@ -82,6 +83,7 @@ func (r *replica) drain(ctx context.Context, e ending) error {
 	}
 	r.ready.SetState(server.StateDraining)
 	r.public.Leave()
+	r.objects.Hasten(true)
 	r.announce(context.Background(), fleet.Draining)
 	e, err := r.grace(ctx, e)
 	if err == nil {

@@ -60,7 +60,7 @@ func (a *actor) judge(asked time.Time) {
 // lingers reports whether the lease is kept when no event waits.
 func (a *actor) lingers() bool {
 	t, l := a.tenure, &a.linger
-	return t != nil && l.pays && t.usable() && !t.isWanted() && !clock.Now().Before(l.notBefore) && a.lingerLeft() > 0 && !a.rt.stopping()
+	return t != nil && l.pays && t.usable() && !t.isWanted() && !clock.Now().Before(l.notBefore) && a.lingerLeft() > 0 && !a.rt.leaving()
 }
 
 // lingerLeft is for how long the lease is kept still.
@@ -86,7 +86,7 @@ func (r *Runtime) lingerLocked(a *actor) bool {
 	if due, ok := a.dueIn(); ok {
 		d = min(d, due)
 	}
-	if d <= 0 || r.closed || a.tenure.isWanted() || !a.tenure.usable() {
+	if d <= 0 || r.closed || r.hasty || a.tenure.isWanted() || !a.tenure.usable() {
 		return false
 	}
 	r.loops.Add(1)
@@ -123,6 +123,24 @@ func (r *Runtime) hurry(actors ...*actor) {
 			r.startLocked(a)
 		}
 	}
+}
+
+// Hasten has no lease linger as long as it is on: the objects of a replica that is
+// about to stop are wanted by others.
+func (r *Runtime) Hasten(on bool) {
+	r.mu.Lock()
+	r.hasty = on
+	r.mu.Unlock()
+	if on {
+		r.hurry(r.list()...)
+	}
+}
+
+// leaving reports whether no lease lingers.
+func (r *Runtime) leaving() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.closed || r.hasty
 }
 
 // seeMark takes what the release of an earlier lease has told.

@@ -419,3 +419,22 @@ func TestStopWhileLeasesLinger(t *testing.T) {
 func TestConcurrentAddsOverLingeringReplicas(t *testing.T) {
 	eachFleet(t, func(t *testing.T, f *fleet) { addConcurrently(t, f, briefly) })
 }
+
+// TestHasten: while it is on every lease ends with its event, at once.
+func TestHasten(t *testing.T) {
+	f := newFleet(t)
+	a := f.join("a", lingering)
+	a.warm(t, "x")
+	a.Hasten(true)
+	a.settled(t, f)
+	n := a.tally()
+	for range 3 {
+		a.do(t, "x", "/add", nil)
+		a.settled(t, f)
+	}
+	if n.releases.Load() != 0 {
+		t.Errorf("%d releases behind commits", n.releases.Load())
+	}
+	a.Hasten(false)
+	a.warm(t, "x")
+}

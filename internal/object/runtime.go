@@ -109,9 +109,10 @@ type Runtime struct {
 	// wakes are the events by which objects are told of marks.
 	wakes sync.WaitGroup
 
-	mu     sync.Mutex
-	closed bool
-	actors map[key]*actor
+	mu sync.Mutex
+	// closed is set when no more events are taken, and hasty while no lease lingers.
+	closed, hasty bool
+	actors        map[key]*actor
 	// givenUp are the holder ids that ended with an alarm claimed.
 	givenUp map[string]givenUp
 	// resident orders the actors that have a mirror, least recently used first.
