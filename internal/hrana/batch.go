@@ -18,7 +18,7 @@ const (
 
 // batch calls execute for each step in order, with nil for one whose condition
 // is not met. An error of a statement is the step's, any other ends the batch.
-func (st *stream) batch(ctx context.Context, b *batch, execute func(int, *statement) error) error {
+func (st *stream) batch(ctx context.Context, b *proto.Batch, execute func(int, *proto.Statement) error) error {
 	states := make([]stepState, len(b.Steps))
 	for i := range b.Steps {
 		step := &b.Steps[i]
@@ -46,7 +46,7 @@ func (st *stream) batch(ctx context.Context, b *batch, execute func(int, *statem
 }
 
 // holds evaluates a checked condition. A skipped step is neither ok nor failed.
-func (st *stream) holds(c *condition, states []stepState) bool {
+func (st *stream) holds(c *proto.Condition, states []stepState) bool {
 	if c == nil {
 		return true
 	}

@@ -14,19 +14,19 @@ import (
 // serveCursor runs a batch and sends its rows as they come, one JSON object a
 // line.
 func (s *Server) serveCursor(w http.ResponseWriter, r *http.Request, db *database) {
-	var m message
-	if !s.readBody(w, r, &m) {
+	m, ok := s.readMessage(w, r)
+	if !ok {
 		return
 	}
 	err := error(protocolError("missing field `batch`"))
 	if m.Batch != nil {
-		err = m.Batch.check(3)
+		err = checkBatch(m.Batch, 3)
 	}
 	if err != nil {
 		sendText(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	fault, done := s.before(w, r, []request{{Type: "batch", Batch: m.Batch}})
+	fault, done := s.before(w, r, []proto.Request{{Type: "batch", Batch: m.Batch}})
 	if done {
 		return
 	}
@@ -77,10 +77,10 @@ type cursor struct {
 	step   int
 }
 
-func (c *cursor) run(ctx context.Context, b *batch) error {
+func (c *cursor) run(ctx context.Context, b *proto.Batch) error {
 	defer c.stream.conn.Watch(watched{ctx, c.stream})()
 	defer func() { c.stream.timedOut = false }()
-	return c.stream.batch(ctx, b, func(i int, q *statement) error {
+	return c.stream.batch(ctx, b, func(i int, q *proto.Statement) error {
 		if q == nil {
 			return nil
 		}

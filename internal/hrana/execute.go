@@ -43,7 +43,7 @@ func (st *stream) text(sql *string, id *int32) (string, error) {
 
 // execute runs one statement. Its errors are *proto.Error for the statement's
 // own, else protocol errors or those of the sink.
-func (st *stream) execute(ctx context.Context, q *statement, out sink) (counts, error) {
+func (st *stream) execute(ctx context.Context, q *proto.Statement, out sink) (counts, error) {
 	sql, err := st.text(q.SQL, q.SQLID)
 	if err != nil {
 		return counts{}, err
@@ -180,7 +180,7 @@ func settingOf(s *sqlite.Stmt) bool {
 
 // bind binds positional arguments by their number and named ones by their full
 // name or the name without its first character.
-func bind(s *sqlite.Stmt, q *statement) error {
+func bind(s *sqlite.Stmt, q *proto.Statement) error {
 	n := s.Params()
 	invalid := func(format string, args ...any) error {
 		return &proto.Error{Message: "Arguments do not match SQL parameters: " + fmt.Sprintf(format, args...), Code: "ARGS_INVALID"}
@@ -200,7 +200,7 @@ func bind(s *sqlite.Stmt, q *statement) error {
 	return nil
 }
 
-func argument(q *statement, i int, name string) (any, bool) {
+func argument(q *proto.Statement, i int, name string) (any, bool) {
 	if name == "" || name[0] == '?' {
 		if name != "" {
 			i, _ = strconv.Atoi(name[1:])
@@ -213,7 +213,7 @@ func argument(q *statement, i int, name string) (any, bool) {
 	for _, want := range []string{name, name[1:]} {
 		for _, a := range q.NamedArgs {
 			if a.Name == want {
-				return a.Value.V, true
+				return a.Value, true
 			}
 		}
 	}

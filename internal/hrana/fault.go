@@ -3,6 +3,8 @@ package hrana
 import (
 	"context"
 	"net/http"
+
+	"github.com/davidwkeith/dwk/internal/hrana/proto"
 )
 
 // A Request is what a hook sees of a pipeline or cursor before it is executed.
@@ -61,14 +63,14 @@ func (s *Server) Streams() int {
 
 // before runs the hook and does what comes before executing; done is true when
 // the request ends here.
-func (s *Server) before(w http.ResponseWriter, r *http.Request, requests []request) (f Fault, done bool) {
+func (s *Server) before(w http.ResponseWriter, r *http.Request, requests []proto.Request) (f Fault, done bool) {
 	hook := s.hook.Load()
 	if hook == nil {
 		return f, false
 	}
 	seen := Request{Path: r.URL.Path}
-	for _, q := range requests {
-		seen.SQL = q.appendSQL(seen.SQL)
+	for i := range requests {
+		seen.SQL = appendSQL(seen.SQL, &requests[i])
 	}
 	f = (*hook)(r.Context(), seen)
 	if f.CutBefore {

@@ -2,51 +2,9 @@ package hrana
 
 import "github.com/davidwkeith/dwk/internal/hrana/proto"
 
-// A message is the body of a pipeline (requests) or cursor (batch).
-type message struct {
-	Baton    *string   `json:"baton"`
-	Requests []request `json:"requests"`
-	Batch    *batch    `json:"batch"`
-}
-
-// A request is one of the stream requests; which members it has depends on its
-// type.
-type request struct {
-	Type  string     `json:"type"`
-	Stmt  *statement `json:"stmt"`
-	Batch *batch     `json:"batch"`
-	SQL   *string    `json:"sql"`
-	SQLID *int32     `json:"sql_id"`
-}
-
-type statement struct {
-	SQL       *string         `json:"sql"`
-	SQLID     *int32          `json:"sql_id"`
-	Args      proto.Arguments `json:"args"`
-	NamedArgs []struct {
-		Name  string         `json:"name"`
-		Value proto.Argument `json:"value"`
-	} `json:"named_args"`
-	WantRows *bool `json:"want_rows"`
-}
-
-type batch struct {
-	Steps []struct {
-		Condition *condition `json:"condition"`
-		Stmt      statement  `json:"stmt"`
-	} `json:"steps"`
-}
-
-type condition struct {
-	Type  string      `json:"type"`
-	Step  *int        `json:"step"`
-	Cond  *condition  `json:"cond"`
-	Conds []condition `json:"conds"`
-}
-
-// check reports a message that is no message of this version: sqld refuses it
+// checkRequest reports a message that is no message of this version: sqld refuses it
 // as a whole, before anything is executed.
-func (q *request) check(version int) error {
+func checkRequest(q *proto.Request, version int) error {
 	switch q.Type {
 	case "close":
 		return nil
@@ -59,7 +17,7 @@ func (q *request) check(version int) error {
 		if q.Batch == nil {
 			return protocolError("missing field `batch`")
 		}
-		return q.Batch.check(version)
+		return checkBatch(q.Batch, version)
 	case "sequence", "describe":
 		return nil
 	case "store_sql":
@@ -80,17 +38,17 @@ func (q *request) check(version int) error {
 	return protocolError("unknown type of request " + quoted(q.Type))
 }
 
-func (b *batch) check(version int) error {
+func checkBatch(b *proto.Batch, version int) error {
 	for i, step := range b.Steps {
-		if err := step.Condition.check(version, i, 0); err != nil {
+		if err := checkCondition(step.Condition, version, i, 0); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// check reports conditions about the step itself or later ones, among others.
-func (c *condition) check(version, step, depth int) error {
+// checkCondition reports conditions about the step itself or later ones, among others.
+func checkCondition(c *proto.Condition, version, step, depth int) error {
 	if c == nil {
 		return nil
 	}
@@ -107,10 +65,10 @@ func (c *condition) check(version, step, depth int) error {
 		if c.Cond == nil {
 			return protocolError("missing field `cond`")
 		}
-		return c.Cond.check(version, step, depth+1)
+		return checkCondition(c.Cond, version, step, depth+1)
 	case "and", "or":
 		for i := range c.Conds {
-			if err := c.Conds[i].check(version, step, depth+1); err != nil {
+			if err := checkCondition(&c.Conds[i], version, step, depth+1); err != nil {
 				return err
 			}
 		}
@@ -125,8 +83,8 @@ func (c *condition) check(version, step, depth int) error {
 
 func quoted(s string) string { return string(proto.AppendString(nil, s[:min(len(s), 40)])) }
 
-// appendSQL appends the texts of the request.
-func (q *request) appendSQL(to []string) []string {
+// appendSQL appends the texts of a request.
+func appendSQL(to []string, q *proto.Request) []string {
 	text := func(sql *string) {
 		if sql == nil {
 			sql = new(string)

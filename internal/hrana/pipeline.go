@@ -21,12 +21,12 @@ var errTooLarge = &proto.Error{Message: "Response is too large", Code: "RESPONSE
 // servePipeline executes the requests of one message, one after the other also
 // when one fails.
 func (s *Server) servePipeline(w http.ResponseWriter, r *http.Request, db *database, version int) {
-	var m message
-	if !s.readBody(w, r, &m) {
+	m, ok := s.readMessage(w, r)
+	if !ok {
 		return
 	}
 	for i := range m.Requests {
-		if err := m.Requests[i].check(version); err != nil {
+		if err := checkRequest(&m.Requests[i], version); err != nil {
 			sendText(w, http.StatusBadRequest, err.Error())
 			return
 		}
@@ -112,7 +112,7 @@ type pipeline struct {
 }
 
 // run returns an error when the whole pipeline, and its stream, ends with it.
-func (p *pipeline) run(ctx context.Context, requests []request) error {
+func (p *pipeline) run(ctx context.Context, requests []proto.Request) error {
 	for i := range requests {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -124,7 +124,7 @@ func (p *pipeline) run(ctx context.Context, requests []request) error {
 	return nil
 }
 
-func (p *pipeline) request(ctx context.Context, q *request) error {
+func (p *pipeline) request(ctx context.Context, q *proto.Request) error {
 	if len(p.out) > 0 {
 		p.out = append(p.out, ',')
 	}
@@ -143,7 +143,7 @@ func (p *pipeline) request(ctx context.Context, q *request) error {
 }
 
 // respond appends the members of the response behind its type.
-func (p *pipeline) respond(ctx context.Context, q *request) error {
+func (p *pipeline) respond(ctx context.Context, q *proto.Request) error {
 	st := p.stream
 	switch q.Type {
 	case "store_sql":
@@ -201,7 +201,7 @@ func (p *pipeline) respond(ctx context.Context, q *request) error {
 }
 
 // statement appends the result of one statement.
-func (p *pipeline) statement(ctx context.Context, q *statement) error {
+func (p *pipeline) statement(ctx context.Context, q *proto.Statement) error {
 	sink := resultSink{pipeline: p}
 	c, err := p.stream.execute(ctx, q, &sink)
 	if err != nil {
@@ -214,9 +214,9 @@ func (p *pipeline) statement(ctx context.Context, q *statement) error {
 
 // batch appends step_results, step_errors and the end of the result. An answer
 // that grows too large ends the batch where it is, without a rollback.
-func (p *pipeline) batch(ctx context.Context, b *batch) error {
+func (p *pipeline) batch(ctx context.Context, b *proto.Batch) error {
 	var failures []byte
-	err := p.stream.batch(ctx, b, func(i int, q *statement) error {
+	err := p.stream.batch(ctx, b, func(i int, q *proto.Statement) error {
 		if i > 0 {
 			p.out = append(p.out, ',')
 			failures = append(failures, ',')

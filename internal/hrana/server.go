@@ -7,6 +7,7 @@
 package hrana
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,8 +17,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/davidwkeith/dwk/internal/hrana/proto"
 )
 
 // A Config describes a server; zero values mean the defaults.
@@ -129,22 +133,40 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// readBody decodes the JSON body; false after it has answered with an error.
-func (s *Server) readBody(w http.ResponseWriter, r *http.Request, into any) bool {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.cfg.MaxBody))
-	if err != nil {
+// bodies are those of requests that were read, for other requests.
+var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// Bodies up to firstBody are given their memory at once, and it is kept up to
+// keptBody.
+const (
+	firstBody = 4 << 20
+	keptBody  = 8 << 20
+)
+
+// readMessage reads the body; false after it has answered with an error.
+func (s *Server) readMessage(w http.ResponseWriter, r *http.Request) (*proto.Message, bool) {
+	body := bodies.Get().(*bytes.Buffer)
+	defer func() {
+		if body.Cap() <= keptBody {
+			body.Reset()
+			bodies.Put(body)
+		}
+	}()
+	body.Grow(int(min(max(r.ContentLength, 0), firstBody)) + bytes.MinRead)
+	if _, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, s.cfg.MaxBody)); err != nil {
 		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			sendError(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the request is larger than %d bytes", s.cfg.MaxBody))
 		} else {
 			sendError(w, http.StatusBadRequest, "the request could not be read")
 		}
-		return false
+		return nil, false
 	}
-	if err := json.Unmarshal(body, into); err != nil {
+	m, err := proto.ParseMessage(body.Bytes())
+	if err != nil {
 		sendText(w, http.StatusBadRequest, "Cannot deserialize client message from JSON: "+err.Error())
-		return false
+		return nil, false
 	}
-	return true
+	return m, true
 }
 
 // A protocolError ends the request with status 400 and the stream with it.

@@ -17,16 +17,14 @@ type Value struct{ V any }
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (v *Value) UnmarshalJSON(raw []byte) (err error) {
-	v.V, err = parseValue(raw, true)
-	return err
-}
-
-// An Argument is a value as sqld accepts it: integers are strings only.
-type Argument struct{ V any }
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (a *Argument) UnmarshalJSON(raw []byte) (err error) {
-	a.V, err = parseValue(raw, false)
+	s := scanner{in: raw}
+	x, err := s.value(true)
+	if err == nil {
+		err = s.end()
+	}
+	if err == nil {
+		v.V = x
+	}
 	return err
 }
 
@@ -36,201 +34,192 @@ type Values []any
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (v *Values) UnmarshalJSON(raw []byte) (err error) {
-	*v, err = parseList(raw, true)
+	*v, err = ParseRow(raw)
 	return err
 }
 
-// Arguments is a list of arguments as sqld accepts it.
-type Arguments []any
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (a *Arguments) UnmarshalJSON(raw []byte) (err error) {
-	*a, err = parseList(raw, false)
-	return err
-}
-
-var errValue = errors.New("not a value")
-
-// ParseRow reads a list of values that may not be JSON at all, which is an error.
-func ParseRow(raw []byte) ([]any, error) { return parseList(raw, true) }
-
-// parseList reads a list of values, or null.
-func parseList(raw []byte, numbers bool) ([]any, error) {
-	rest := space(raw)
-	if string(rest) == "null" {
-		return nil, nil
+// ParseRow reads a list of values, or null.
+func ParseRow(raw []byte) (list []any, err error) {
+	s := scanner{in: raw}
+	if !s.null() {
+		list, err = s.values(true)
 	}
-	errList := errors.New("not a list of values")
-	if len(rest) == 0 || rest[0] != '[' {
-		return nil, errList
-	}
-	list := []any{}
-	rest = space(rest[1:])
-	for first := true; len(rest) > 0 && rest[0] != ']'; first = false {
-		if !first {
-			if rest[0] != ',' {
-				return nil, errList
-			}
-			rest = space(rest[1:])
-		}
-		v, after, err := parseNext(rest, numbers)
-		if err != nil {
-			return nil, err
-		}
-		list, rest = append(list, v), space(after)
-	}
-	if len(rest) == 0 || len(space(rest[1:])) > 0 {
-		return nil, errList
-	}
-	return list, nil
-}
-
-// parseValue reads the flat object of a value; raw is valid JSON.
-func parseValue(raw []byte, numbers bool) (any, error) {
-	v, rest, err := parseNext(space(raw), numbers)
-	if err == nil && len(space(rest)) > 0 {
-		err = errValue
+	if err == nil {
+		err = s.end()
 	}
 	if err != nil {
 		return nil, err
 	}
-	return v, nil
+	return list, nil
 }
 
-// parseNext reads the object that raw begins with, and returns what follows.
-func parseNext(raw []byte, numbers bool) (v any, rest []byte, err error) {
-	var kind, text, value, blob []byte // the members, as they are written
-	if len(raw) == 0 || raw[0] != '{' {
-		return nil, nil, errValue
+// values reads a list of values. An integer may be a JSON number if numbers says
+// so.
+func (s *scanner) values(numbers bool) ([]any, error) {
+	if err := s.open('['); err != nil {
+		return nil, err
 	}
-	rest = space(raw[1:])
-	more := true
-	for more && len(rest) > 0 && rest[0] == '"' {
-		n := tokenEnd(rest)
-		key := rest[:n]
-		if rest = space(rest[n:]); len(rest) == 0 || rest[0] != ':' {
-			return nil, nil, errValue
+	list := []any{}
+	for n := 0; ; n++ {
+		if ok, err := s.more(n, ']'); !ok {
+			s.length = n
+			return list, err
 		}
-		rest = space(rest[1:])
-		n = tokenEnd(rest)
-		text, rest = rest[:n], space(rest[n:])
-		switch string(key) {
-		case `"type"`:
-			kind = text
-		case `"value"`:
-			value = text
-		case `"base64"`:
-			blob = text
+		if n == 0 { // as long as the one before: all together no list has twice what it needs
+			list = make([]any, 0, max(s.length, 1))
 		}
-		if more = len(rest) > 0 && rest[0] == ','; more {
-			rest = space(rest[1:])
+		v, err := s.value(numbers)
+		if err != nil {
+			return nil, err
 		}
+		list = append(list, v)
 	}
-	if more || len(rest) == 0 || rest[0] != '}' {
-		return nil, nil, errValue
-	}
-	v, err = valueOf(kind, value, blob, numbers)
-	return v, rest[1:], err
 }
 
-// valueOf makes a value of its members.
-func valueOf(kind, value, blob []byte, numbers bool) (any, error) {
-	switch string(kind) {
-	case `"null"`:
+// value reads the object of a value.
+func (s *scanner) value(numbers bool) (any, error) {
+	s.next()
+	if v, ok, err := s.usual(); ok {
+		return v, err
+	}
+	var kind string
+	var value, blob []byte // as they are written
+	err := s.object(func(name []byte) (id int, err error) {
+		switch string(name) {
+		case "type":
+			kind, err = s.text()
+			return 1, err
+		case "value":
+			value, err = s.skip()
+			return 2, err
+		case "base64":
+			blob, err = s.skip()
+			return 3, err
+		}
+		return 0, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	switch kind {
+	case "null":
 		return nil, nil
-	case `"integer"`:
+	case "integer":
 		return parseInteger(value, numbers)
-	case `"float"`:
-		f, err := strconv.ParseFloat(string(value), 64)
-		if err != nil || len(value) == 0 || !(value[0] == '-' || digit(value[0])) {
-			return nil, fmt.Errorf("not a float: %.40q", value)
-		}
-		return f, nil
-	case `"text"`:
+	case "float":
+		return parseFloat(value)
+	case "text":
 		return Unquote(value)
-	case `"blob"`:
+	case "blob":
 		return parseBlob(blob)
 	default:
 		return nil, fmt.Errorf("an unknown type of value: %.40q", kind)
 	}
 }
 
+// usual reads a value in the form that nearly all clients and servers write. ok
+// is false, and nothing read, when it has another one.
+func (s *scanner) usual() (v any, ok bool, err error) {
+	const head = `{"type":"`
+	start := s.at
+	defer func() {
+		if !ok {
+			s.at = start
+		}
+	}()
+	if !s.word(head) || s.at >= len(s.in) {
+		return nil, false, nil
+	}
+	switch s.in[s.at] {
+	case 'n':
+		return nil, s.word(`null"}`), nil
+	case 'f':
+		if !s.word(`float","value":`) {
+			return nil, false, nil
+		}
+		raw, err := s.number()
+		if err != nil || !s.word("}") {
+			return nil, false, nil
+		}
+		v, err = parseFloat(raw)
+		return v, true, err
+	}
+	kind := s.in[s.at]
+	if !(kind == 'i' && s.word(`integer","value":`) || kind == 't' && s.word(`text","value":`) || kind == 'b' && s.word(`blob","base64":`)) {
+		return nil, false, nil
+	}
+	from := s.at
+	raw, escaped, err := s.token()
+	if err != nil || escaped || !s.word("}") {
+		return nil, false, nil
+	}
+	switch kind {
+	case 'i':
+		v, err = parseInteger(s.in[from:s.at-1], false)
+	case 't':
+		v = string(raw)
+	default:
+		v, err = decodeBlob(raw)
+	}
+	return v, true, err
+}
+
+func parseFloat(value []byte) (any, error) {
+	if len(value) == 0 || !(value[0] == '-' || digit(value[0])) {
+		return nil, fmt.Errorf("not a float: %.40q", value)
+	}
+	f, err := strconv.ParseFloat(string(value), 64)
+	if err != nil {
+		return nil, fmt.Errorf("not a float: %.40q", value)
+	}
+	return f, nil
+}
+
 func parseInteger(value []byte, numbers bool) (any, error) {
-	s := string(value)
+	s := value
 	if len(s) >= 2 && s[0] == '"' {
 		s = s[1 : len(s)-1]
 	} else if !numbers {
 		return nil, fmt.Errorf("an integer must be a string: %.40q", value)
 	}
-	i, err := strconv.ParseInt(s, 10, 64)
+	i, err := strconv.ParseInt(string(s), 10, 64)
 	if err != nil || s[0] == '+' {
 		return nil, fmt.Errorf("not an integer: %.40q", value)
 	}
 	return i, nil
 }
 
-// parseBlob takes base64 without padding or with correct padding.
+// parseBlob takes a JSON string of base64.
 func parseBlob(raw []byte) (any, error) {
+	if len(raw) < 2 || raw[0] != '"' {
+		return nil, errBase64
+	}
+	raw = raw[1 : len(raw)-1]
 	if bytes.IndexByte(raw, '\\') >= 0 { // a slash may be escaped
-		s, err := Unquote(raw)
-		if err != nil {
+		var err error
+		if raw, err = unescape(raw); err != nil {
 			return nil, err
 		}
-		raw = []byte(`"` + s + `"`)
 	}
-	if len(raw) < 2 || raw[0] != '"' {
-		return nil, errors.New("not base64")
-	}
-	text := raw[1 : len(raw)-1]
+	return decodeBlob(raw)
+}
+
+var errBase64 = errors.New("not base64")
+
+// decodeBlob takes base64 without padding or with correct padding.
+func decodeBlob(text []byte) (any, error) {
 	if len(text)%4 == 0 {
 		text = bytes.TrimSuffix(bytes.TrimSuffix(text, []byte{'='}), []byte{'='})
 	}
 	b := make([]byte, base64.RawStdEncoding.DecodedLen(len(text)))
 	n, err := base64.RawStdEncoding.Strict().Decode(b, text)
 	if err != nil || base64.RawStdEncoding.EncodedLen(n) != len(text) { // the decoder skips line ends
-		return nil, errors.New("not base64")
+		return nil, errBase64
 	}
 	return b[:n], nil
 }
 
-func space(b []byte) []byte {
-	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t' || b[0] == '\r' || b[0] == '\n') {
-		b = b[1:]
-	}
-	return b
-}
-
 func digit(c byte) bool { return c >= '0' && c <= '9' }
-
-// tokenEnd returns the length of the string, number or word that valid JSON
-// begins with; 0 for anything else.
-func tokenEnd(b []byte) int {
-	if len(b) > 0 && b[0] == '"' {
-		return stringEnd(b)
-	}
-	n := 0
-	for n < len(b) && (digit(b[n]) || b[n] >= 'a' && b[n] <= 'z' || b[n] == 'E' || b[n] == '+' || b[n] == '-' || b[n] == '.') {
-		n++
-	}
-	return n
-}
-
-func stringEnd(b []byte) int {
-	for at := 1; ; {
-		i := bytes.IndexByte(b[at:], '"')
-		if i < 0 {
-			return 0
-		}
-		at += i + 1
-		escapes := 0 // before the quote
-		for b[at-2-escapes] == '\\' {
-			escapes++
-		}
-		if escapes%2 == 0 {
-			return at
-		}
-	}
-}
 
 var errText = errors.New("not a text of Unicode characters")
 
@@ -240,19 +229,28 @@ func Unquote(raw []byte) (string, error) {
 	if len(raw) < 2 || raw[0] != '"' || raw[len(raw)-1] != '"' || !utf8.Valid(raw) {
 		return "", errText
 	}
-	raw = raw[1 : len(raw)-1]
+	raw, err := unescape(raw[1 : len(raw)-1])
+	if err != nil {
+		return "", err
+	}
+	return string(raw), nil
+}
+
+// unescape replaces the escapes of a string. Where there is none it returns raw
+// itself.
+func unescape(raw []byte) ([]byte, error) {
 	if bytes.IndexByte(raw, '\\') < 0 {
-		return string(raw), nil
+		return raw, nil
 	}
 	out := make([]byte, 0, len(raw))
 	for len(raw) > 0 {
 		i := bytes.IndexByte(raw, '\\')
 		if i < 0 {
-			return string(append(out, raw...)), nil
+			return append(out, raw...), nil
 		}
 		out = append(out, raw[:i]...)
 		if raw = raw[i+1:]; len(raw) == 0 {
-			return "", errText
+			return nil, errText
 		}
 		c := raw[0]
 		raw = raw[1:]
@@ -272,14 +270,14 @@ func Unquote(raw []byte) (string, error) {
 		case 'u':
 			r, n := unicodeEscape(raw)
 			if n == 0 {
-				return "", errText
+				return nil, errText
 			}
 			out, raw = utf8.AppendRune(out, r), raw[n:]
 		default:
-			return "", errText
+			return nil, errText
 		}
 	}
-	return string(out), nil
+	return out, nil
 }
 
 // unicodeEscape reads what follows \u, for a surrogate pair also its second
