@@ -45,6 +45,21 @@ test-live: ## run the suites at the servers that DWK_TEST_LIVE_ variables name: 
 	go test -p 1 -timeout 60m -count=1 -v -run 'Live|/^live$$' ./internal/libsql/libsqltest ./internal/sqldb ./internal/kv ./internal/lease ./internal/bucket/s3
 	go test -timeout 60m -count=1 -v -run '^(TestLab|TestKilledBetweenUploadAndCommit)$$/^live$$' ./internal/fleettest
 
+RECORDS ?= bin/robustness-records
+DURATION ?= 0
+JOBS ?= 1
+
+.PHONY: robustness
+robustness: s3server ## run drawn loads and faults against real processes, for DURATION=1h, JOBS=2 at a time; what has a record in RECORDS is passed over
+	CGO_ENABLED=0 go build -tags faults -o bin/dwk-faults ./cmd/dwk
+	go build -o bin/robustness ./internal/fleettest/chaos/robustness
+	bin/robustness -program bin/dwk-faults -seeds internal/fleettest/chaos/seeds.txt -out $(RECORDS) -duration $(DURATION) -jobs $(JOBS) >/dev/null
+
+.PHONY: robustness-figures
+robustness-figures: ## write the records in RECORDS into docs/figures and docs/figures.md
+	go run ./internal/fleettest/chaos/robustness -out $(RECORDS) -collect docs/figures/robustness.json
+	go test -count=1 -run TestFiguresDocument ./internal/fleettest/figures -update
+
 .PHONY: fuzz
 fuzz: ## fuzz each codec and parser for a while (FUZZTIME=1m)
 	@for p in $$(go list ./...); do \

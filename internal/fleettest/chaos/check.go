@@ -64,6 +64,9 @@ func (w *world) checkHistories() {
 // problem sorts a problem that a history or ledger tells.
 func (w *world) problem(object, text string) {
 	switch {
+	case strings.Contains(text, "was answered 500 ") && w.mirrorsSuffered():
+		// The handler lost its database under its feet: nothing was committed.
+		w.Logf("%s: %s", object, text)
 	case strings.HasPrefix(text, "drawn in "):
 		w.Logf("%s: %s", object, text)
 	case strings.HasPrefix(text, "lost: "):
@@ -78,6 +81,12 @@ func (w *world) problem(object, text string) {
 	default:
 		w.violate("single writer", "order", object, "%s", text)
 	}
+}
+
+// mirrorsSuffered reports whether databases were deleted or damaged while
+// handlers may have worked with them.
+func (w *world) mirrorsSuffered() bool {
+	return slices.ContainsFunc(w.plan.steps, func(s step) bool { return strings.HasPrefix(s.fault, "mirrors ") })
 }
 
 // checkLedgers compares the ledgers with what their callers were answered.

@@ -68,7 +68,7 @@ func init() {
 		"S3 busy":                        {weight: 2, lasts: between(300*time.Millisecond, 1500*time.Millisecond), do: (*world).busyS3},
 		"disk full":                      {slot: true, weight: 1, lasts: between(500*time.Millisecond, 1500*time.Millisecond), do: (*world).fillDisk},
 		"mirrors deleted":                {slot: true, weight: 2, lasts: between(20*time.Millisecond, 200*time.Millisecond), do: (*world).deleteMirrors},
-		"mirrors damaged":                {slot: true, weight: 2, lasts: between(20*time.Millisecond, 200*time.Millisecond), do: (*world).damageMirrors},
+		"mirrors damaged":                {slot: true, starts: true, weight: 2, lasts: moment, do: (*world).damageMirrors},
 		"another clock":                  {slot: true, starts: true, alone: true, weight: 2, lasts: moment, do: (*world).drain},
 		"drained":                        {slot: true, starts: true, alone: true, weight: 4, lasts: moment, do: (*world).drain},
 		"rolling restart":                {alone: true, weight: 1, lasts: moment, do: (*world).roll},
@@ -313,14 +313,18 @@ func (w *world) deleteMirrors(s *slot, st step) {
 	})
 }
 
+// damageMirrors kills a replica and flips bits in the files that it leaves, which
+// its successor must not take for its own.
 func (w *world) damageMirrors(s *slot, st step) {
-	w.stopped(s, st, func(r *fleettest.Replica, random *rand.Rand) {
-		for _, f := range mirrorFiles(r) {
-			if random.IntN(2) == 0 {
-				flip(f, random)
-			}
-		}
-	})
+	r, _ := s.get()
+	s.put(r, false)
+	w.end(r)
+	r.Kill()
+	random := rand.New(rand.NewPCG(st.seed, 2))
+	for _, f := range mirrorFiles(r) {
+		flip(f, random)
+	}
+	w.join(s, st.shift)
 }
 
 // flip changes one bit of a file.

@@ -1,7 +1,9 @@
 package chaos
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -59,11 +61,19 @@ func (w *world) remaining() string {
 		if err != nil {
 			return err.Error()
 		}
+		list = slices.DeleteFunc(list, farOff)
 		if len(list) > 0 {
 			out = append(out, fmt.Sprintf("%d %s, such as %s", len(list), c.what, list[0]))
 		}
 	}
 	return strings.Join(out, "; ")
+}
+
+// farOff reports whether an alarm is one that was set far off, and whose second
+// setting came to nothing.
+func farOff(value string) bool {
+	var slot struct{ EpochMs int64 }
+	return json.Unmarshal([]byte(value), &slot) == nil && slot.EpochMs > time.Now().Add(10*time.Minute).UnixMilli()
 }
 
 // quiet ends all faults and waits until nothing is left to be done.

@@ -116,6 +116,9 @@ func (w *world) checkStored() {
 	w.checkMirrors(ops)
 }
 
+// compared is how many objects have their mirrors compared.
+const compared = 18
+
 // checkMirrors has all replicas read all objects in use, and compares the files
 // of their mirrors with what the log leads to.
 func (w *world) checkMirrors(ops *objectops.Ops) {
@@ -126,7 +129,7 @@ func (w *world) checkMirrors(ops *objectops.Ops) {
 	for _, l := range w.stage.ledgers {
 		paths = append(paths, "note/"+l.Name)
 	}
-	paths = paths[max(0, len(paths)-40):]
+	paths = paths[max(0, len(paths)-compared):]
 	for _, s := range w.slots {
 		r, _ := s.get()
 		each(paths, func(path string) {
@@ -151,7 +154,7 @@ func (w *world) checkMirrors(ops *objectops.Ops) {
 			want[filepath.Join(class, id(name))] = head.Checksum
 		}
 	}
-	compared := 0
+	equal := 0
 	for _, s := range w.slots {
 		r, _ := s.get()
 		for object, sum := range want {
@@ -166,11 +169,11 @@ func (w *world) checkMirrors(ops *objectops.Ops) {
 			case got != sum:
 				w.violate("sync before serve", "mirror", object, "the mirror of %s has the checksum %016x, the log leads to %016x", r.Name, got, sum)
 			default:
-				compared++
+				equal++
 			}
 		}
 	}
-	w.note(func(r *figures.Robustness) { r.Mirrors += compared })
+	w.note(func(r *figures.Robustness) { r.Mirrors += equal })
 }
 
 // newest is the file that was changed last, "" without one.

@@ -21,6 +21,8 @@ type hold struct {
 	slot   *slot
 	victim *fleettest.Replica
 	answer chan fleettest.Answer
+	// held is set when its replica was seen to have the lease.
+	held bool
 	// got is the answer when there is one, and other that of the replica that
 	// took over, unless nobody did.
 	got   fleettest.Answer
@@ -42,8 +44,8 @@ func (w *world) hold(s *slot, lasts time.Duration) *hold {
 	w.mu.Lock()
 	w.holds = append(w.holds, h)
 	w.mu.Unlock()
-	for deadline := time.Now().Add(2 * time.Second); time.Now().Before(deadline); {
-		if w.holder("Note", h.name) == r.ID {
+	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); {
+		if h.held = w.holder("Note", h.name) == r.ID; h.held {
 			break
 		}
 		if !w.sleep(10 * time.Millisecond) {
@@ -77,6 +79,9 @@ func (w *world) takeOver(h *hold, at time.Time, times func(*figures.Takeovers) *
 		a := w.caller(s).Do(http.MethodPost, "note/"+h.name+"/sql", `[{"sql":"CREATE TABLE IF NOT EXISTS taken(x)"},{"sql":"INSERT INTO taken VALUES(1)"}]`)
 		if a.Status == http.StatusOK {
 			h.other = &a
+			if !h.held {
+				return // it took over from nobody
+			}
 			w.note(func(r *figures.Robustness) {
 				list := times(&r.Takeovers)
 				*list = append(*list, time.Since(at).Milliseconds())

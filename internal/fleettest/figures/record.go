@@ -14,8 +14,7 @@ const (
 
 // A Violation is a promise that was broken.
 type Violation struct {
-	// Promise is its number in ARCHITECTURE's sense of the contract: "single
-	// writer", "alarms" and so on.
+	// Promise says which, in a word or two: "single writer", "alarms" and so on.
 	Promise string `json:"promise"`
 	// Check is the checker that found it: "lost", "doubled", "applied", "stale",
 	// "order", "alarm", "message", "occurrence", "drain", "audit", "mirror",

@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -35,7 +36,10 @@ type settings struct {
 	limit, duration time.Duration
 	ttl             time.Duration
 	steps, calls    int
+	jobs            int
 	plan            bool
+	collect         string
+	dir             string // of what runs
 }
 
 func main() {
@@ -50,9 +54,11 @@ func main() {
 	flag.DurationVar(&s.ttl, "ttl", 0, "lifetime of leases instead of the drawn one")
 	flag.IntVar(&s.steps, "steps", 0, "number of faults instead of the drawn one")
 	flag.IntVar(&s.calls, "calls", 0, "least number of calls")
+	flag.IntVar(&s.jobs, "jobs", 1, "seeds at a time")
+	flag.StringVar(&s.collect, "collect", "", "run nothing: write the summary of the records in -out to this `file`")
 	flag.BoolVar(&s.plan, "plan", false, "show what the seed decides, and run nothing")
 	flag.Parse()
-	if flag.NArg() > 0 || !slices.Contains(chaos.Focuses, s.focus) || (s.seeds == "") == (s.seed == 0) {
+	if flag.NArg() > 0 || !slices.Contains(chaos.Focuses, s.focus) || s.collect == "" && (s.seeds == "") == (s.seed == 0) {
 		fmt.Fprintln(os.Stderr, "robustness: -seed N or -seeds FILE, and a focus that there is")
 		os.Exit(2)
 	}
@@ -67,6 +73,9 @@ func main() {
 }
 
 func run(ctx context.Context, s settings) (code int, err error) {
+	if s.collect != "" {
+		return collect(s.out, s.collect)
+	}
 	seeds := []uint64{s.seed}
 	if s.seeds != "" {
 		if seeds, err = readSeeds(s.seeds); err != nil {
@@ -79,18 +88,11 @@ func run(ctx context.Context, s settings) (code int, err error) {
 		}
 		return 0, nil
 	}
-	dir, err := os.MkdirTemp("", "dwk-robustness-")
-	if err != nil {
+	if s.dir, err = os.MkdirTemp("", "dwk-robustness-"); err != nil {
 		return 3, err
 	}
-	keep := false
-	defer func() {
-		if !keep {
-			os.RemoveAll(dir) //nolint:errcheck // a temporary folder
-		}
-	}()
 	if s.program == "" {
-		s.program = filepath.Join(dir, "dwk")
+		s.program = filepath.Join(s.dir, "dwk")
 		cmd := exec.CommandContext(ctx, "go", "build", "-tags", "faults", "-o", s.program, "github.com/davidwkeith/dwk/cmd/dwk")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -100,61 +102,119 @@ func run(ctx context.Context, s settings) (code int, err error) {
 	if s.program, err = filepath.Abs(s.program); err != nil {
 		return 3, err
 	}
-	commit := head(ctx)
-	begun, held, violated, unclear := time.Now(), 0, 0, 0
+	t := tally{settings: s, commit: head(ctx), begun: time.Now()}
+	next := make(chan uint64)
+	var wg sync.WaitGroup
+	for range max(1, s.jobs) {
+		wg.Go(func() {
+			for seed := range next {
+				t.one(ctx, seed)
+			}
+		})
+	}
 	for _, seed := range seeds {
-		if ctx.Err() != nil || s.duration > 0 && time.Since(begun) > s.duration {
+		if ctx.Err() != nil || s.duration > 0 && time.Since(t.begun) > s.duration || t.failed() {
 			break
 		}
-		record := filepath.Join(s.out, fmt.Sprintf("seed-%d.json", seed))
-		if s.out != "" && s.seeds != "" {
-			if _, err := os.Stat(record); err == nil {
-				continue
-			}
-		}
-		rec, err := one(ctx, s, seed, commit, dir)
-		if err != nil {
-			return 3, err
-		}
-		if ctx.Err() != nil {
-			break // it was interrupted: no verdict
-		}
-		line, err := json.Marshal(rec)
-		if err != nil {
-			return 3, err
-		}
-		fmt.Println(string(line))
-		if s.out != "" {
-			if err := errors.Join(os.MkdirAll(s.out, 0o755), os.WriteFile(record+".new", append(line, '\n'), 0o644), os.Rename(record+".new", record)); err != nil {
-				return 3, err
-			}
-		}
-		switch rec.Verdict {
-		case figures.Held:
-			held++
-		case figures.Violated:
-			violated, keep = violated+1, true
-		default:
-			unclear, keep = unclear+1, true
+		if !t.there(seed) {
+			next <- seed
 		}
 	}
-	fmt.Fprintf(os.Stderr, "%d held, %d violated, %d unclear, in %v\n", held, violated, unclear, time.Since(begun).Round(time.Second))
+	close(next)
+	wg.Wait()
+	fmt.Fprintf(os.Stderr, "%d held, %d violated, %d unclear, in %v\n", t.held, t.violated, t.unclear, time.Since(t.begun).Round(time.Second))
+	if t.violated+t.unclear == 0 {
+		os.RemoveAll(s.dir) //nolint:errcheck // a temporary folder
+	}
 	switch {
-	case violated > 0:
+	case t.violated > 0:
 		code = 1
-	case unclear > 0:
+	case t.unclear > 0:
 		code = 3
 	}
-	return code, nil
+	return code, t.err
+}
+
+// A tally is what came of the seeds so far.
+type tally struct {
+	settings
+	commit string
+	begun  time.Time
+
+	mu                      sync.Mutex
+	held, violated, unclear int
+	err                     error
+}
+
+func (t *tally) failed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.err != nil
+}
+
+func (t *tally) path(seed uint64) string {
+	return filepath.Join(t.out, fmt.Sprintf("seed-%d.json", seed))
+}
+
+// there reports whether a seed of a list has a record.
+func (t *tally) there(seed uint64) bool {
+	if t.out == "" || t.seeds == "" {
+		return false
+	}
+	_, err := os.Stat(t.path(seed))
+	return err == nil
+}
+
+// one runs a seed and leaves its record. One that was interrupted leaves none.
+func (t *tally) one(ctx context.Context, seed uint64) {
+	rec, err := t.run(ctx, seed)
+	if ctx.Err() != nil && rec.Verdict != figures.Violated {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	line, bad := json.Marshal(rec)
+	if err = errors.Join(err, bad); err == nil {
+		fmt.Println(string(line))
+		if t.out != "" {
+			path := t.path(seed)
+			err = errors.Join(os.MkdirAll(t.out, 0o755), os.WriteFile(path+".new", append(line, '\n'), 0o644), os.Rename(path+".new", path))
+		}
+	}
+	t.err = errors.Join(t.err, err)
+	switch rec.Verdict {
+	case figures.Held:
+		t.held++
+	case figures.Violated:
+		t.violated++
+	default:
+		t.unclear++
+	}
+}
+
+// collect writes the summary of the records in a folder to a file.
+func collect(from, to string) (int, error) {
+	records, err := figures.ReadRecords(from)
+	if err != nil {
+		return 3, err
+	}
+	if len(records) == 0 {
+		return 2, fmt.Errorf("%s has no records", from)
+	}
+	b, err := json.MarshalIndent(figures.Summarize(records), "", " ")
+	if err != nil {
+		return 3, err
+	}
+	return 0, errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, append(b, '\n'), 0o644))
 }
 
 func (s settings) draw() chaos.DrawOptions {
 	return chaos.DrawOptions{Focus: s.focus, TTL: s.ttl, Steps: s.steps, Calls: s.calls}
 }
 
-// one runs a seed, whose log is shown when it did not hold.
-func one(ctx context.Context, s settings, seed uint64, commit, dir string) (rec figures.Robustness, err error) {
-	dir = filepath.Join(dir, fmt.Sprintf("seed-%d", seed))
+// run runs a seed, whose log is kept when it did not hold.
+func (t *tally) run(ctx context.Context, seed uint64) (rec figures.Robustness, err error) {
+	dir := filepath.Join(t.dir, fmt.Sprintf("seed-%d", seed))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return rec, err
 	}
@@ -163,18 +223,17 @@ func one(ctx context.Context, s settings, seed uint64, commit, dir string) (rec 
 	if err != nil {
 		return rec, err
 	}
-	defer log.Close()
+	defer log.Close() //nolint:errcheck // for people
 	var out io.Writer = log
-	if s.seeds == "" {
+	if t.seeds == "" {
 		out = io.MultiWriter(log, os.Stderr)
 	}
-	plan := chaos.Draw(seed, s.draw())
-	rec = chaos.Run(ctx, plan, chaos.Options{Program: s.program, Limit: s.limit, Dir: dir, Commit: commit, Out: out})
+	rec = chaos.Run(ctx, chaos.Draw(seed, t.draw()), chaos.Options{Program: t.program, Limit: t.limit, Dir: dir, Commit: t.commit, Out: out})
 	fmt.Fprintf(os.Stderr, "seed %d: %s in %.1f s, %d operations, %d violations %s\n", seed, rec.Verdict, float64(rec.Elapsed)/1000, rec.Total(), len(rec.Violations), rec.Trouble)
 	if rec.Verdict == figures.Held {
 		return rec, os.Remove(path)
 	}
-	fmt.Fprintf(os.Stderr, "its log is %s; replay it with:\n  %s\n", path, s.replay(seed))
+	fmt.Fprintf(os.Stderr, "its log is %s; replay it with:\n  %s\n", path, t.replay(seed))
 	return rec, nil
 }
 
