@@ -46,14 +46,13 @@ test-live: ## run the suites at the servers that DWK_TEST_LIVE_ variables name: 
 	go test -timeout 60m -count=1 -v -run '^(TestLab|TestKilledBetweenUploadAndCommit)$$/^live$$' ./internal/fleettest
 
 RECORDS ?= bin/robustness-records
-DURATION ?= 0
 JOBS ?= 1
 
 .PHONY: robustness
 robustness: s3server ## run drawn loads and faults against real processes, for DURATION=1h, JOBS=2 at a time; what has a record in RECORDS is passed over
 	CGO_ENABLED=0 go build -tags faults -o bin/dwk-faults ./cmd/dwk
 	go build -o bin/robustness ./internal/fleettest/chaos/robustness
-	bin/robustness -program bin/dwk-faults -seeds internal/fleettest/chaos/seeds.txt -out $(RECORDS) -duration $(DURATION) -jobs $(JOBS) >/dev/null
+	bin/robustness -program bin/dwk-faults -seeds internal/fleettest/chaos/seeds.txt -out $(RECORDS) -duration $(or $(DURATION),0) -jobs $(JOBS) >/dev/null
 
 .PHONY: robustness-figures
 robustness-figures: ## write the records in RECORDS into docs/figures and docs/figures.md
@@ -90,11 +89,10 @@ bench-beside: build ## measure beside workerd from npm and etcd; needs node, npm
 	cd bench && go vet ./... && CGO_ENABLED=0 go build -buildvcs=false -o ../bin/beside .
 	bin/beside -dwk bin/dwk -workerd bin/workerd/node_modules/@cloudflare/workerd-*/bin/workerd -worker bench/workerd -out docs/figures/beside.json
 
-DURATION ?= 15m
 .PHONY: soak
-soak: ## load a fleet of three for DURATION (at least 2m) and fail when something grows
+soak: ## load a fleet of three for DURATION (15m, at least 2m) and fail when something grows
 	mkdir -p docs/figures
-	DWK_SOAK=$(DURATION) DWK_SOAK_OUT=$(CURDIR)/docs/figures/soak.json go test -timeout 0 -count=1 -v -run '^TestSoak$$' ./internal/fleettest
+	DWK_SOAK=$(or $(DURATION),15m) DWK_SOAK_OUT=$(CURDIR)/docs/figures/soak.json go test -timeout 0 -count=1 -v -run '^TestSoak$$' ./internal/fleettest
 
 .PHONY: check-configs
 check-configs: ## check and test the alert rules; needs promtool (Debian: prometheus)

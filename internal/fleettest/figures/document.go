@@ -22,6 +22,8 @@ running again what made them.
 // records are missing is "".
 var sections = []func(dir string) (string, error){
 	robustnessSection,
+	soakSection,
+	besideSection,
 }
 
 // Document is the whole document.
