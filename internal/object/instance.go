@@ -22,7 +22,7 @@ type instance struct {
 	commitID string
 
 	// calls serialises what the event has the host do beside SQL.
-	calls sync.Mutex
+	calls lock
 
 	mu     sync.Mutex
 	ev     *event // nil outside of events
@@ -33,11 +33,18 @@ type instance struct {
 }
 
 func newInstance(a *actor) *instance {
-	i := &instance{a: a, txid: a.head.TXID, commitID: a.head.CommitID}
+	i := &instance{a: a, calls: make(lock, 1), txid: a.head.TXID, commitID: a.head.CommitID}
 	i.id, _ = durable.ParseID(a.id)
 	i.env = &instanceEnv{Env: a.rt.classes[a.class].Env, i: i}
 	return i
 }
+
+// A lock is a mutex that is held while the store is waited for. Who waits for it
+// is seen to wait by testing/synctest, unlike with a sync.Mutex.
+type lock chan struct{}
+
+func (l lock) Lock()   { l <- struct{}{} }
+func (l lock) Unlock() { <-l }
 
 // begin lets the State be used, for one event.
 func (i *instance) begin(ctx context.Context, ev *event) {

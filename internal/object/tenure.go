@@ -96,7 +96,7 @@ func (t *tenure) usable() bool {
 func (t *tenure) dueToExtend() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return clock.Since(t.extended) > t.a.rt.cfg.LeaseTTL/3
+	return clock.Since(t.extended) >= t.a.rt.cfg.LeaseTTL/3
 }
 
 // yieldAfter is how long a holder goes on after it noticed that its lease is
