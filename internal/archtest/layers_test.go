@@ -109,7 +109,9 @@ var testOnly = []string{
 	"internal/kv/kvtest",
 	"internal/libsql/libsqltest",
 	"internal/migrate/migratetest",
+	"internal/mutants",
 	"internal/object/mirror/mirrortest",
+	"internal/sim",
 	"tools",
 }
 
