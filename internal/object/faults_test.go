@@ -375,3 +375,21 @@ func TestResolvedCommitIsNotTheHead(t *testing.T) {
 		t.Errorf("value %d, want 3", n)
 	}
 }
+
+// TestRowGone: a commit whose row has been merged away when its outcome is asked
+// for may have been applied. It counts neither as refused nor as applied.
+func TestRowGone(t *testing.T) {
+	f := newFleet(t)
+	a := f.join("a")
+	a.do(t, "x", "/add", nil)
+	a.settled(t, f)
+	a.faults.setAfter(times(1, isCommit, func([]libsql.Statement) error {
+		if _, err := f.db.Batch(t.Context(), libsql.Write, libsql.S(`DELETE FROM obj_log WHERE level = 0`)); err != nil {
+			t.Error(err)
+		}
+		return lost()
+	}))
+	if w := a.do(t, "x", "/add", nil); w.Code != 504 || w.Header().Get("Dwk-Outcome") != "unknown" {
+		t.Fatalf("a commit without a row: %d %v, want 504", w.Code, w.Header())
+	}
+}
