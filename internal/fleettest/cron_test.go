@@ -13,6 +13,12 @@ import (
 	"github.com/davidwkeith/dwk/internal/hrana"
 )
 
+// claimTTL is that of the fleets of these tests: runs that were cut off are
+// repeated soon. What a stall costs them is seen by stood.
+const claimTTL = 2 * time.Second
+
+const shortClaims = "DWK_LEASE_TTL=2s"
+
 // setSchedule has the fleet run the lab's schedule like this, each run taking
 // so long. Settings are more of the schedule.
 func (f *Fleet) setSchedule(schedule string, takes time.Duration, settings ...string) {
@@ -131,7 +137,7 @@ func eachCron(t *testing.T, test func(t *testing.T, kind Kind)) {
 func TestCronKilled(t *testing.T) {
 	t.Parallel()
 	eachCron(t, func(t *testing.T, kind Kind) {
-		f := New(t, kind)
+		f := New(t, kind, shortClaims)
 		const every = time.Second
 		f.setSchedule("@every 1s", 200*time.Millisecond)
 		points := []string{"cron.run.after", "cron.run.before", "cron.end.before", "cron.end.after"}[:Long(4, 1)]
@@ -179,7 +185,7 @@ func checkOverlaps(t *testing.T, list []cronRun) {
 // newStopped makes a store set for replicas that stand still: one may hold the
 // lock of a file, so that the others cannot go on.
 func newStopped(t *testing.T) *Fleet {
-	f := New(t, Wire)
+	f := New(t, Wire, shortClaims)
 	f.Env = append(f.Env, "DWK_DATABASE_LAB_DB_URL="+startServer(t, hrana.Config{Path: filepath.Join(f.Dir, "server", "lab.db")}).URL)
 	return f
 }
@@ -256,7 +262,7 @@ func notBegun(t *testing.T, r *Replica) (at, attempt int64) {
 func TestCronFleetDown(t *testing.T) {
 	t.Parallel()
 	eachCron(t, func(t *testing.T, kind Kind) {
-		f := New(t, kind)
+		f := New(t, kind, shortClaims)
 		f.setSchedule("@every 3s", 0)
 		r := f.Start()
 		Eventually(t, "a run", func() bool { return outcomes(f.cronHistory())["ok"] >= 1 })

@@ -12,7 +12,7 @@ import (
 func TestCronWinnersKilled(t *testing.T) {
 	t.Parallel()
 	eachCron(t, func(t *testing.T, kind Kind) {
-		f := New(t, kind)
+		f := New(t, kind, shortClaims)
 		// Longer than it takes to notice a death and to repeat the run.
 		every := time.Duration(Long(6, 4)) * time.Second
 		f.setSchedule("@every "+every.String(), 300*time.Millisecond)
@@ -93,7 +93,7 @@ func stood(list []cronRun) bool {
 		}
 		took := long
 		if r.Outcome == "interrupted" {
-			took += TTL
+			took += claimTTL
 		}
 		if r.StartedAt-max(r.At, end) > long.Milliseconds() && end > 0 || r.FinishedAt-r.StartedAt > took.Milliseconds() {
 			return true
@@ -186,7 +186,7 @@ func TestCronWindowIsOver(t *testing.T) {
 func TestCronWrongClocks(t *testing.T) {
 	t.Parallel()
 	eachCron(t, func(t *testing.T, kind Kind) {
-		f := New(t, kind)
+		f := New(t, kind, shortClaims)
 		f.setSchedule("@every 1s", 0)
 		var last *Replica
 		began := time.Now()

@@ -19,8 +19,9 @@ import (
 	"github.com/davidwkeith/dwk/internal/libsql/libsqltest"
 )
 
-// TTL is the lifetime of leases in a fleet of tests.
-const TTL = 2 * time.Second
+// TTL is the lifetime of leases in a fleet of tests: short, for tests wait for
+// their end, and not so short that a loaded machine loses them.
+const TTL = 4 * time.Second
 
 // steadyLeases is for tests in which no lease may end by itself, not even on a
 // machine that stands still for seconds.
