@@ -11,11 +11,11 @@ build: ## build bin/dwk, one static binary
 
 .PHONY: test
 test: ## run all tests, those of real processes included
-	go test -timeout 10m ./...
+	go test -timeout 20m ./...
 
 .PHONY: test-race
 test-race: ## run the tests under the race detector, at reduced counts
-	go test -race -short -timeout 10m $$(go list ./... | grep -v /fleettest)
+	go test -race -short -timeout 20m $$(go list ./... | grep -v /fleettest)
 
 .PHONY: test-long
 test-long: ## run the tests at full counts
