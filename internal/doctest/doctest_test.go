@@ -159,7 +159,7 @@ func runBlocks(t *testing.T, name string, blocks []block, dir, bin string) {
 	for _, b := range blocks {
 		fmt.Fprintf(&script, "echo '== %s:%d'\n%s\n", name, b.line, b.text)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-c", script.String())
 	cmd.Dir = dir
