@@ -261,7 +261,7 @@ func TestDeadlyAlarm(t *testing.T) {
 // Steady traffic keeps the lease; the alarm waits for the running event only.
 func TestAlarmUnderTraffic(t *testing.T) {
 	t.Parallel()
-	f := New(t, File)
+	f := New(t, File, steadyLeases)
 	r := f.Start()
 	r.setAlarm("busy", 500*time.Millisecond)
 	stop := make(chan bool)
@@ -332,7 +332,7 @@ func TestAlarmsOfAnOlderHost(t *testing.T) {
 func TestAlarmsDueAtOnce(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		f := New(t, kind)
+		f := New(t, kind, steadyLeases)
 		r := f.Start()
 		list := names("a", Long(1000, 100))
 		due := time.Now().Add(time.Duration(Long(10, 2)) * time.Second)

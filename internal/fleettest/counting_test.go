@@ -32,7 +32,7 @@ func TestReadsSeeWritesOfTheOtherReplica(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
 		eachClock(t, func(t *testing.T, clocks [2]string, wrong bool) {
-			f := New(t, kind)
+			f := New(t, kind, steadyLeases)
 			replicas := [2]*Replica{f.Start(clocks[0]), f.Start(clocks[1])}
 			n := Long(5000, 1000)
 			if wrong {
@@ -69,7 +69,7 @@ func TestConcurrentCounting(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
 		eachClock(t, func(t *testing.T, clocks [2]string, _ bool) {
-			f := New(t, kind)
+			f := New(t, kind, steadyLeases)
 			replicas := [2]*Replica{f.Start(clocks[0]), f.Start(clocks[1])}
 			n := Long(10_000, 2000)
 			const clients = 8
@@ -146,7 +146,7 @@ func checkCounting(t *testing.T, replicas [2]*Replica, answers []Answer) {
 func TestBusyReplicaYields(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		f := New(t, kind)
+		f := New(t, kind, steadyLeases)
 		busy, other := f.Start(), f.Start()
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup

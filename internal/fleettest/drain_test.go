@@ -88,7 +88,7 @@ func (f *Fleet) waitState(r *Replica, state string) {
 func TestDrainCommand(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		f, a, b := startPair(t, kind)
+		f, a, b := startPair(t, kind, steadyLeases)
 		asleep := a.Sleep("n", 3*time.Second)
 		if r := f.Command("drain", a.ID, "nobody", "--yes"); r.Code != 3 || f.stateOf(a) != "ready" {
 			t.Errorf("%+v", r)

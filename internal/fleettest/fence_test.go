@@ -220,7 +220,7 @@ func TestKeptLeaseIsNotTrusted(t *testing.T) {
 func TestCancelledByItsClient(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		f, a, b := startPair(t, kind)
+		f, a, b := startPair(t, kind, steadyLeases)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		n := a.Hits(runBefore)

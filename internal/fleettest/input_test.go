@@ -131,7 +131,7 @@ func sqlRequest(body string) string { return request("POST", "/lab/note/x/sql", 
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		f := New(t, kind)
+		f := New(t, kind, steadyLeases)
 		r := f.Start()
 		if a := r.Post("counter/x/add", ""); a.Status != http.StatusOK {
 			t.Fatal(a)
@@ -188,7 +188,7 @@ func findFile(t *testing.T, dir, name string) (found string) {
 // nobody from stopping the replica.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
-	f := New(t, File, "DWK_CLIENTS_STALL=1m")
+	f := New(t, File, steadyLeases, "DWK_CLIENTS_STALL=1m")
 	r := f.Start()
 	c, err := net.Dial("tcp", strings.TrimPrefix(r.Public, "http://"))
 	if err != nil {

@@ -96,7 +96,7 @@ func TestMirrorsAreDeleted(t *testing.T) {
 		{"the replica's directory", remove(func(r *Replica) []string { return []string{r.Dir()} })},
 	}
 	Each(t, func(t *testing.T, kind Kind) {
-		f := New(t, kind)
+		f := New(t, kind, steadyLeases)
 		a, b, l := f.Start(), f.Start(), NewLedger("deleted")
 		for _, d := range damages {
 			t.Run(d.name, func(t *testing.T) {

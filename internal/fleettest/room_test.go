@@ -366,7 +366,7 @@ func guestsOn(guests []*guest, replica string) (n int) {
 func TestRoom(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		f := New(t, kind, "DWK_LOG_LEVEL=info")
+		f := New(t, kind, steadyLeases, "DWK_LOG_LEVEL=info")
 		b := NewBalancer(t)
 		r1, r2 := f.Start(), f.Start()
 		b.Add(r1)

@@ -17,7 +17,7 @@ const slowSize = 12 << 20
 func TestDrainWaitsForSlowClients(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		f, a, b := startPair(t, kind)
+		f, a, b := startPair(t, kind, steadyLeases)
 		large, small := string(content(1, slowSize)), content(2, 64<<10)
 		for _, path := range []string{"note/large", "bucket/large"} {
 			if ans := b.Do(http.MethodPut, path, large); ans.Status/100 != 2 {

@@ -126,7 +126,7 @@ func TestExpiredIsGone(t *testing.T) {
 func TestProbeOfAWorkingFleet(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		f := New(t, kind)
+		f := New(t, kind, steadyLeases)
 		r, l := f.Start(), NewLedger("busy")
 		before := f.entries()
 		stop, done := make(chan struct{}), make(chan struct{})

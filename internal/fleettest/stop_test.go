@@ -14,7 +14,7 @@ import (
 func TestOrderlyStop(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		f, a, b := startPair(t, kind)
+		f, a, b := startPair(t, kind, steadyLeases)
 		// One event runs, some wait behind it, some are of other objects.
 		asleep := a.Sleep("n", 4*time.Second)
 		var waiting []<-chan Answer
@@ -92,7 +92,7 @@ func TestSecondSignal(t *testing.T) {
 func TestRollingReplacement(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		f := New(t, kind)
+		f := New(t, kind, steadyLeases)
 		l := NewLedger("rolling")
 		for range 3 {
 			old, next := f.Start(), f.Start()

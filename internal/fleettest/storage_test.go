@@ -280,7 +280,7 @@ func (z *zeros) Read(p []byte) (int, error) {
 func TestLargeDocument(t *testing.T) {
 	t.Parallel()
 	size := int64(Long(1<<30, 96<<20))
-	f, a, token := newStorage(t, File, "{}")
+	f, a, token := newStorage(t, File, "{}", steadyLeases)
 	b := f.Start()
 	const url = "/rs/store/alice/m/large"
 	do := func(r *Replica, method string, body io.Reader, length int64, header ...string) *http.Response {
@@ -339,7 +339,7 @@ func checkPeak(t *testing.T, allowed int, replicas ...*Replica) {
 func TestManyDocuments(t *testing.T) {
 	t.Parallel()
 	documents, inOne := Long(100_000, 300), Long(10_000, 100)
-	f, r, token := newStorage(t, File, "{}")
+	f, r, token := newStorage(t, File, "{}", steadyLeases)
 	s := &store{t, token, func() string { return r.Public }}
 	keep := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}}
 	defer keep.CloseIdleConnections()
