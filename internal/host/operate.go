@@ -37,7 +37,21 @@ func Operate(ctx context.Context, o ServeOptions, app string, work func(context.
 		return err
 	}
 	err = work(ctx, e)
+	if err != nil {
+		err = errors.Join(r.refused(), err)
+	}
 	return errors.Join(err, r.settle())
+}
+
+// refused is the error of a store set that is no longer one to work on.
+func (r *replica) refused() error {
+	ctx, cancel := context.WithTimeout(context.Background(), r.cfg.LibSQL.Timeout)
+	defer cancel()
+	marker, id, err := mode.Read(ctx, r.stores.KV)
+	if err != nil {
+		return nil // the work's own error says what is wrong
+	}
+	return mode.Check(marker, id)
 }
 
 // operator starts what an operator's work needs of a replica.
@@ -57,6 +71,10 @@ func (r *replica) operator(ctx context.Context, app string) (*env, error) {
 	if err := r.openStores(ctx); err != nil {
 		return nil, err
 	}
+	// Nothing tells it when the store set is to be moved: no commit of it, that
+	// takes a lease for one, passes any more when the mark is another one.
+	cond, args := mode.Serving()
+	r.stores.KV = r.stores.KV.Guarded(cond, args...)
 	if err := r.openObjects(); err != nil {
 		return nil, err
 	}

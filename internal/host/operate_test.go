@@ -8,9 +8,15 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/davidwkeith/dwk/durable"
 	"github.com/davidwkeith/dwk/internal/config"
+	"github.com/davidwkeith/dwk/internal/fleet"
+	"github.com/davidwkeith/dwk/internal/lease"
+	"github.com/davidwkeith/dwk/internal/mode"
 )
 
 // webFinger is an application that serves a well-known name.
@@ -114,5 +120,42 @@ func TestOperate(t *testing.T) {
 	}
 	if !background {
 		t.Error("background work was not waited for")
+	}
+}
+
+// TestOperateDuringMove: a move that begins while an operator's work runs is not
+// worked against: no object is changed any more, and the error says why.
+func TestOperateDuringMove(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t, nil)
+	_, _, stop := serve(t, cfg)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	err := operate(t, cfg, "echo", func(ctx context.Context, env durable.Env) error {
+		if err := callEcho(ctx, env); err != nil {
+			t.Errorf("before the move: %v", err)
+		}
+		s, err := OpenExisting(ctx, cfg)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		// The lease of the call ends behind its answer.
+		id, deadline := uuid.NewString(), time.Now().Add(time.Minute)
+		for err = fleet.BeginMove(ctx, s.KV, id); errors.Is(err, fleet.ErrInUse) && time.Now().Before(deadline); err = fleet.BeginMove(ctx, s.KV, id) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if err != nil {
+			t.Errorf("the move: %v", err)
+		}
+		err = callEcho(ctx, env)
+		for i, lerr := range lease.List(ctx, s.KV, "") {
+			t.Errorf("a lease is held during the move: %+v, %v", i, lerr)
+		}
+		return err
+	})
+	if !errors.Is(err, mode.ErrRefused) || !strings.Contains(err.Error(), "migration") {
+		t.Errorf("during the move: %v", err)
 	}
 }

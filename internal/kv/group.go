@@ -195,7 +195,7 @@ func (g *Group) send(members []*member) {
 	var stmts []libsql.Statement
 	ends := make([]int, len(members))
 	for i, m := range members {
-		stmts = append(stmts, m.plan.statements(len(members))...)
+		stmts = append(stmts, g.s.statements(m.plan, len(members))...)
 		ends[i] = len(stmts)
 	}
 	// No single member's context may end the others' transaction; the

@@ -73,10 +73,21 @@ type Store struct {
 	db DB
 	// offset is the primary's clock less this machine's, in milliseconds.
 	offset atomic.Int64
+	// guard is a condition of every plan, "" for none.
+	guard     string
+	guardArgs []any
 }
 
 // New returns a store on db. [Store.Init] creates what is missing.
 func New(db DB) *Store { return &Store{db: db} }
+
+// Guarded returns a store on the same database each of whose plans demands that
+// an SQL condition holds, besides its own.
+func (s *Store) Guarded(cond string, args ...any) *Store {
+	g := &Store{db: s.db, guard: cond, guardArgs: args}
+	g.offset.Store(s.offset.Load())
+	return g
+}
 
 // String returns the database's address without secrets.
 func (s *Store) String() string { return s.db.String() }

@@ -142,12 +142,22 @@ func (p *Plan) verdict() libsql.Statement {
 
 // Statements returns the plan as the statements of one write transaction. The
 // last one selects the verdict row.
-func (p *Plan) Statements() []libsql.Statement { return p.statements(1) }
+func (p *Plan) Statements() []libsql.Statement { return p.statements(p.verdict(), 1) }
 
-// statements returns the plan as one of members that share a transaction.
-func (p *Plan) statements(members int) []libsql.Statement {
+// statements returns the plan as the store commits it, as one of members that
+// share a transaction.
+func (s *Store) statements(p *Plan, members int) []libsql.Statement {
+	v := p.verdict()
+	if s.guard != "" {
+		v.SQL = strings.Replace(v.SQL, `ok = `, `ok = (`+s.guard+`) AND `, 1)
+		v.Args = append(slices.Clone(s.guardArgs), v.Args...)
+	}
+	return p.statements(v, members)
+}
+
+func (p *Plan) statements(verdict libsql.Statement, members int) []libsql.Statement {
 	out := make([]libsql.Statement, 0, len(p.stmts)+3)
-	out = append(out, p.verdict())
+	out = append(out, verdict)
 	if p.sets {
 		out = append(out, libsql.S(`UPDATE kv_meta SET seq = seq + 1 WHERE id = 0 AND ok = 1`))
 	}
@@ -178,7 +188,7 @@ type Verdict struct {
 // tells whether the plan may have been applied, or [ErrNoVerdict].
 func (s *Store) Commit(ctx context.Context, p *Plan) (Verdict, error) {
 	sent := clock.Now()
-	res, err := s.db.Batch(ctx, libsql.Write, p.Statements()...)
+	res, err := s.db.Batch(ctx, libsql.Write, s.statements(p, 1)...)
 	if err != nil {
 		return Verdict{}, err
 	}

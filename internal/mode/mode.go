@@ -39,6 +39,12 @@ var (
 // Moving is the marker for the time of the move with this id, a UUID.
 func Moving(id string) string { return migrating + id }
 
+// Serving is the condition, within a transaction, that a store set is in the mode
+// in which this program writes it, with its arguments.
+func Serving() (cond string, args []any) {
+	return `EXISTS (SELECT 1 FROM kv WHERE k = ? AND v = ?)`, []any{tuple.MustEncode(ModeKey...), `"` + Marker + `"`}
+}
+
 // MoveOf returns the id of the move that a marker tells of; ok is false for any
 // other marker.
 func MoveOf(marker string) (id string, ok bool) {

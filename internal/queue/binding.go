@@ -30,8 +30,10 @@ func Send(ctx context.Context, c Committer, msgs []Outgoing) (sent int, err erro
 		n := portion(msgs)
 		p := kv.NewPlan()
 		AddSend(p, msgs[:n])
-		if _, err := c.Commit(ctx, p); err != nil {
+		if v, err := c.Commit(ctx, p); err != nil {
 			return sent, err
+		} else if !v.OK {
+			return sent, fmt.Errorf("%w: the store takes no messages", durable.ErrUnavailable)
 		}
 		sent += n
 		msgs = msgs[n:]
