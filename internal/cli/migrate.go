@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -95,18 +94,6 @@ func (o *migrateFlags) config(dataDir string) (migrate.Config, error) {
 	var err error
 	c.Host, err = os.Hostname()
 	return c, err
-}
-
-// openReport opens the file of the proof; nil is none.
-func (o *migrateFlags) openReport() (io.WriteCloser, error) {
-	if o.report == "" {
-		return nil, nil
-	}
-	f, err := os.OpenFile(o.report, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("report: %w", err)
-	}
-	return f, nil
 }
 
 // moveStores are the stores of a move.

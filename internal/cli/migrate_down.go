@@ -54,10 +54,8 @@ func runMigrateDown(ctx context.Context, e *env, o migrateFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	if report != nil {
-		c.Proof = report
-		defer func() { err = errors.Join(err, report.Close()) }()
-	}
+	c.Proof = report.writer()
+	defer func() { err = errors.Join(err, report.close()) }()
 	s, err := e.openMove(ctx, false)
 	if err != nil {
 		return err
@@ -73,18 +71,6 @@ func runMigrateDown(ctx context.Context, e *env, o migrateFlags) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, down.Close()) }()
-	plan, err := down.Plan(ctx)
-	if err != nil {
-		return err
-	}
-	if o.dryRun {
-		return errors.Join(showMove(e.term, plan), moveError(plan, nil))
-	}
-	if err := e.confirm(ctx, o.yes, "%s?", moveQuestion(plan, c.Dir)); err != nil {
-		return err
-	}
-	end := e.watchMove(&p)
-	r, err := down.Move(ctx)
-	end()
-	return errors.Join(showMove(e.term, r), moveError(r, err))
+	_, err = moveRun{move: down, flags: o, report: report, progress: &p, to: c.Dir}.run(ctx, e)
+	return err
 }

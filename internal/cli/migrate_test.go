@@ -150,3 +150,49 @@ func TestProgressText(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestMigrateReport: a proof is replaced by that of a run that nothing refused,
+// as a whole, and nothing is left beside it.
+func TestMigrateReport(t *testing.T) {
+	f := newFixture(t)
+	old := localData(t)
+	dir := t.TempDir()
+	report := filepath.Join(dir, "moved.jsonl")
+	const before = "the proof of an earlier run"
+	if err := os.WriteFile(report, []byte(before), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	read := func() string {
+		t.Helper()
+		list, err := os.ReadDir(dir)
+		if err != nil || len(list) != 1 {
+			t.Errorf("%v in %s, %v", list, dir, err)
+		}
+		text, err := os.ReadFile(report)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	up := []string{"migrate", "to-central", "--data-dir", old, "--report", report}
+	f.fails(exitUsage, "--yes", up...) // nobody is there to ask
+	f.hold("Note", "0b", "r1", "request", time.Minute)
+	if r := f.run(append(up, "--yes")...); r.code != exitFailed {
+		t.Errorf("beside a lease: exit %d", r.code)
+	}
+	f.fails(exitFailed, "data directory", "migrate", "to-central", "--data-dir", old+"x", "--report", report, "--yes")
+	if got := read(); got != before {
+		t.Errorf("refused runs have made it %q", got)
+	}
+	f.run(append(up, "--dry-run")...)
+	if got := read(); !strings.Contains(got, `"dry_run":true`) {
+		t.Errorf("a dry run: %s", got)
+	}
+	if err := f.stores.KV.Delete(t.Context(), tuple.Key{"dwk_lease", "Note", "0b"}); err != nil {
+		t.Fatal(err)
+	}
+	f.run(append(up, "--yes")...)
+	if got := read(); strings.Contains(got, before) || !strings.Contains(got, `"complete":true`) {
+		t.Errorf("%s", got)
+	}
+}

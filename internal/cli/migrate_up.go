@@ -69,10 +69,8 @@ func runMigrateUp(ctx context.Context, e *env, o migrateUpOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	if report != nil {
-		c.Proof = report
-		defer func() { err = errors.Join(err, report.Close()) }()
-	}
+	c.Proof = report.writer()
+	defer func() { err = errors.Join(err, report.close()) }()
 	s, err := e.openMove(ctx, false)
 	if err != nil {
 		return err
@@ -85,31 +83,20 @@ func runMigrateUp(ctx context.Context, e *env, o migrateUpOptions) (err error) {
 		return err
 	}
 	defer up.Close()
-	plan, err := up.Plan(ctx)
-	if err != nil {
-		return err
-	}
-	if o.dryRun {
-		return errors.Join(showMove(e.term, plan), moveError(plan, up.Conflicts(plan)))
-	}
-	if err := up.Conflicts(plan); err != nil {
-		return withHint(err, "see them all with --dry-run; choose with --on-conflict")
-	}
-	if err := e.confirm(ctx, o.yes, "%s?", moveQuestion(plan, s.target.Primary)); err != nil {
-		return err
-	}
-	if s.fresh() {
+	run := moveRun{move: up, flags: o.migrateFlags, report: report, progress: &p, to: s.target.Primary, conflicts: up.Conflicts, begin: func() error {
+		if !s.fresh() {
+			return nil
+		}
 		next, err := e.openMove(ctx, true)
 		if err != nil {
 			return err
 		}
 		s = next
 		up.Use(s.target)
-	}
-	end := e.watchMove(&p)
-	r, err := up.Move(ctx)
-	end()
-	if err = errors.Join(showMove(e.term, r), moveError(r, err)); r.Complete {
+		return nil
+	}}
+	r, err := run.run(ctx, e)
+	if r != nil && r.Complete {
 		e.noteAside(c.Dir, c.QueueFile)
 	}
 	return err

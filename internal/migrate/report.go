@@ -114,6 +114,8 @@ type Result struct {
 	// Verify is how what was moved was compared.
 	Verify Verify          `json:"verify"`
 	Counts map[Kind]*Count `json:"counts"`
+	// Begun: the store set was marked, so that nothing refused the move any more.
+	Begun bool `json:"-"`
 	// Complete: the run reached its end, and the mark of the move is gone.
 	Complete bool `json:"complete"`
 	// Problems are the items that did not move, or need a look; not all of them

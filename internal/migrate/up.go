@@ -212,6 +212,7 @@ func (u *Up) Move(ctx context.Context) (r *Result, err error) {
 	if err := repeat(ctx, func() error { return fleet.BeginMove(ctx, u.cfg.Store, moveID(u.planID)) }); err != nil {
 		return r, err
 	}
+	r.Begun = true
 	failpoint.Hit("migrate.marked")
 	// Nobody had to stand still since the plan, and it may have had no store set.
 	if err := u.lookIntoBuckets(ctx); err != nil {
