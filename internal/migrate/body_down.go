@@ -131,7 +131,7 @@ func (d *Down) placeBody(temp, path string, s sidecar, f found) error {
 	if err != nil {
 		return err
 	}
-	err = place(temp, path)
+	err = d.dirs.place(temp, path)
 	if errors.Is(err, syscall.EISDIR) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, os.ErrExist) {
 		return skipError{"there is a key above or below it: files and directories cannot have one name"}
 	}
@@ -139,7 +139,7 @@ func (d *Down) placeBody(temp, path string, s sidecar, f found) error {
 		return err
 	}
 	failpoint.Hit("migrate.body.between")
-	err = writeFile(temp+sidecarSuffix, path+sidecarSuffix, text)
+	err = d.dirs.write(temp+sidecarSuffix, path+sidecarSuffix, text)
 	failpoint.Hit("migrate.body.moved")
 	return err
 }

@@ -31,6 +31,7 @@ const toLocal = "to-local"
 type Down struct {
 	mover
 	half string // the directory of what is not complete
+	dirs *dirMaker
 	db   *libsql.DB
 	lock *os.File
 	// plans are the moves into the store set, the last one first: what they know
@@ -60,6 +61,7 @@ func NewDown(ctx context.Context, cfg Config, p *Progress) (*Down, error) {
 	if d.path, err = filepath.Abs(cfg.Dir); err != nil {
 		return nil, err
 	}
+	d.dirs = &dirMaker{root: filepath.Clean(cfg.Dir), sync: syncDir}
 	d.planID = sourceID(cfg.Host, toLocal+"\x00"+d.path)
 	if err := d.checkTarget(); err != nil {
 		return nil, err
@@ -188,7 +190,7 @@ func (d *Down) journalPath() string { return filepath.Join(d.half, "journal.sqli
 
 // prepare makes the directory and its journal.
 func (d *Down) prepare() error {
-	if err := os.MkdirAll(filepath.Join(d.half, "tmp"), 0o700); err != nil {
+	if err := d.dirs.make(filepath.Join(d.half, "tmp")); err != nil {
 		return fmt.Errorf("target directory: %w", err)
 	}
 	err := d.own()
@@ -203,7 +205,7 @@ func (d *Down) prepare() error {
 		}
 		text, err := json.Marshal(halfPlan{d.cfg.StoreID, d.cfg.Primary, now(), queue})
 		if err == nil {
-			err = writeFile(d.temp("plan"), plan, text)
+			err = d.dirs.write(d.temp("plan"), plan, text)
 		}
 		if err != nil {
 			return err
@@ -219,33 +221,6 @@ func (d *Down) prepare() error {
 // temp is a name for a file that is being written.
 func (d *Down) temp(item string) string {
 	return filepath.Join(d.half, "tmp", sourceID("", item)[:32])
-}
-
-// writeFile writes a file that is there as a whole or not at all.
-func writeFile(temp, path string, text []byte) error {
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return place(temp, path)
-}
-
-// place gives a complete file its name.
-func place(temp, path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	if err := os.Rename(temp, path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
 }
 
 // Plan counts what would move. It changes nothing.
@@ -293,6 +268,7 @@ func (d *Down) Move(ctx context.Context) (r *Result, err error) {
 	if err := repeat(ctx, func() error { return fleet.BeginMove(ctx, d.cfg.Store, moveID(d.planID)) }); err != nil {
 		return r, err
 	}
+	r.Begun = true
 	failpoint.Hit("migrate.marked")
 	if err := d.prepare(); err != nil {
 		return r, err

@@ -46,7 +46,7 @@ func (d *Down) moveObject(ctx context.Context, t task) (l Line, e entry, err err
 		}
 	}
 	failpoint.Hit("migrate.object.verify")
-	err = place(temp, filepath.Join(d.cfg.Dir, string(Objects), f.name, f.key+databaseSuffix))
+	err = d.dirs.place(temp, filepath.Join(d.cfg.Dir, string(Objects), f.name, f.key+databaseSuffix))
 	failpoint.Hit("migrate.object.moved")
 	return l, e, err
 }

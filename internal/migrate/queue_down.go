@@ -47,7 +47,7 @@ func (d *Down) moveQueues(ctx context.Context) (l Line, err error) {
 		}
 	}
 	failpoint.Hit("migrate.queue.sent")
-	err = place(temp, d.cfg.QueueFile)
+	err = d.dirs.place(temp, d.cfg.QueueFile)
 	failpoint.Hit("migrate.queue.marked")
 	return l, err
 }

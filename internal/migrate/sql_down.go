@@ -63,7 +63,7 @@ func (d *Down) moveDatabase(ctx context.Context, t task) (l Line, e entry, err e
 			return l, e, fmt.Errorf("there is a %s beside the file", s)
 		}
 	}
-	err = place(temp, filepath.Join(d.cfg.Dir, string(SQL), f.name+databaseSuffix))
+	err = d.dirs.place(temp, filepath.Join(d.cfg.Dir, string(SQL), f.name+databaseSuffix))
 	if err == nil {
 		err = removeDatabase(temp) // what an index of the WAL left
 	}
