@@ -17,6 +17,7 @@ import (
 	"github.com/davidwkeith/dwk/internal/libsql"
 	"github.com/davidwkeith/dwk/internal/migrate"
 	"github.com/davidwkeith/dwk/internal/migrate/migratetest"
+	"github.com/davidwkeith/dwk/internal/objectops"
 )
 
 // TestAnotherBacklog: a backlog that was made anew in the place of one that was
@@ -183,4 +184,47 @@ func TestNameOutside(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(filepath.Dir(back), "outside")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("something outside: %v", err)
 	}
+}
+
+// TestDeletedByTheFleet: what the fleet has deleted after a move is not brought
+// back by a run that is to verify more, which says so; replace brings it back.
+func TestDeletedByTheFleet(t *testing.T) {
+	t.Parallel()
+	r, data := made(t, false, few)
+	r.up(data, func(c *migrate.Config) { c.Verify = migrate.VerifyCounts })
+	id := migratetest.ID(migratetest.Name(2))
+	if _, err := r.Objects.Delete(t.Context(), objectops.Change{Class: "Note", ID: id}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Buckets["FILES"].Delete(t.Context(), "empty"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Databases["EMPTY_DB"].Batch(t.Context(), libsql.Write, libsql.S(`DROP TABLE t`)); err != nil {
+		t.Fatal(err)
+	}
+	first := migratetest.Central(t, r.Target)
+	gone := map[string]bool{"do/Note/" + id: true, "r2/FILES/empty": true, "d1/EMPTY_DB": true}
+	up, plan := r.plan(data)
+	for _, res := range []*migrate.Result{plan, func() *migrate.Result {
+		res, err := up.Move(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res
+	}()} {
+		if res.ProblemCount != int64(len(gone)) {
+			t.Errorf("%+v", res.Problems)
+		}
+		for _, p := range res.Problems {
+			if !gone[p.Item] || p.Outcome != migrate.Skipped || !strings.Contains(p.Reason, "deleted it since") {
+				t.Errorf("%+v", p)
+			}
+		}
+	}
+	up.Close()
+	migratetest.Compare(t, "not brought back", migratetest.Central(t, r.Target), first)
+	r.up(data, func(c *migrate.Config) { c.OnConflict = migrate.ConflictReplace })
+	want := migratetest.Local(t, data).AtCentral()
+	want.Queue = first.Queue
+	migratetest.Compare(t, "brought back", migratetest.Central(t, r.Target), want)
 }

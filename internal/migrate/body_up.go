@@ -186,6 +186,9 @@ func (m *mover) moveBody(ctx context.Context, f found, je entry) (Line, entry, e
 		if err != nil {
 			return l, e, err
 		}
+		if !ok && m.deletedSince(f, je) {
+			return l, e, errDeletedSince
+		}
 		if ok {
 			// A body that is the same is compared for what it is worth: without a
 			// full verification by what the store tells of it.

@@ -137,6 +137,9 @@ func (m *mover) movePrepared(ctx context.Context, f found, je entry, head objlog
 	l = Line{Kind: f.kind, Item: f.item, Outcome: Moved, Bytes: p.side.Bytes, Source: &p.side, Verified: m.cfg.Verify}
 	e = entry{State: stateMoved, Bytes: p.side.Bytes, SHA256: p.side.SHA256, Print: f.print, AlarmTable: p.table, WAL: p.wal}
 	full := m.cfg.Verify == VerifyFull
+	if !head.Exists() && m.deletedSince(f, je) {
+		return l, e, errDeletedSince
+	}
 	mine := je.State != "" && je.Print == f.print && je.SHA256 == p.side.SHA256 && head.Exists()
 	if !mine {
 		if p.alarm != nil {

@@ -68,19 +68,15 @@ func (u *Up) planItem(ctx context.Context, f found, e entry, head objlog.Head) e
 	switch f.kind {
 	case Queues:
 		var n int64
-		var bad []Line
-		if n, bad, err = u.planQueue(ctx, f); err == nil {
+		if n, err = u.planQueue(ctx, f, u.tally.add); err == nil {
 			l.Source = &Side{Bytes: f.size, Rows: &n}
-		}
-		for _, b := range bad {
-			u.tally.add(b)
 		}
 	case Objects:
 		err = u.planObject(ctx, f, e, head)
 	case SQL:
 		err = u.planDatabase(ctx, f, e)
 	case Buckets:
-		err = u.planBody(ctx, f)
+		err = u.planBody(ctx, f, e)
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -95,6 +91,9 @@ func (u *Up) planItem(ctx context.Context, f found, e entry, head objlog.Head) e
 
 // planObject finds a conflict of an object that is there already.
 func (u *Up) planObject(ctx context.Context, f found, e entry, head objlog.Head) error {
+	if u.deletedSince(f, e) && !head.Exists() {
+		return errDeletedSince
+	}
 	if u.cfg.OnConflict != ConflictFail || !head.Exists() || e.State != "" && e.Print == f.print {
 		return nil
 	}
@@ -112,13 +111,17 @@ func (u *Up) planObject(ctx context.Context, f found, e entry, head objlog.Head)
 
 // planBody finds a conflict of a body that is there already, by what both sides
 // say of it.
-func (u *Up) planBody(ctx context.Context, f found) error {
+func (u *Up) planBody(ctx context.Context, f found, e entry) error {
 	to, err := u.bucket(f.name)
-	if err != nil || u.empty(f.name) || u.cfg.OnConflict != ConflictFail {
+	moved := u.deletedSince(f, e)
+	if err != nil || u.empty(f.name) && !moved || u.cfg.OnConflict != ConflictFail && !moved || to == nil {
 		return err
 	}
 	there, etag, ok, err := targetBody(ctx, to, f.key, false)
-	if err != nil || !ok {
+	if err == nil && !ok && moved {
+		err = errDeletedSince
+	}
+	if err != nil || !ok || u.cfg.OnConflict != ConflictFail {
 		return err
 	}
 	s, err := readSidecar(f.path + sidecarSuffix)

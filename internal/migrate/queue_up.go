@@ -133,8 +133,8 @@ func (m *mover) withQueueCopy(ctx context.Context, f found, use func(*sqlite.Con
 	return errors.Join(err, os.RemoveAll(dir))
 }
 
-// planQueue counts the rows that wait and names those that cannot move.
-func (m *mover) planQueue(ctx context.Context, f found) (n int64, bad []Line, err error) {
+// planQueue counts the rows that wait, and calls bad for each that cannot move.
+func (m *mover) planQueue(ctx context.Context, f found, bad func(Line)) (n int64, err error) {
 	err = m.withQueueCopy(ctx, f, func(c *sqlite.Conn) error {
 		if err := integrity(c); err != nil {
 			return err
@@ -147,7 +147,7 @@ func (m *mover) planQueue(ctx context.Context, f found) (n int64, bad []Line, er
 			for _, j := range jobs {
 				after = j.id
 				if _, err := j.message(m.queueSource); err != nil {
-					bad = append(bad, m.badMessage(j, err))
+					bad(m.badMessage(j, err))
 					continue
 				}
 				n++
@@ -157,7 +157,7 @@ func (m *mover) planQueue(ctx context.Context, f found) (n int64, bad []Line, er
 			}
 		}
 	})
-	return n, bad, err
+	return n, err
 }
 
 func (m *mover) badMessage(j job, err error) Line {
@@ -168,7 +168,7 @@ func (m *mover) badMessage(j job, err error) Line {
 func (m *mover) moveQueue(ctx context.Context, f found) (Line, error) {
 	l := Line{Kind: Queues, Item: f.item, Outcome: Already, Verified: m.cfg.Verify}
 	// The copy is judged first: nothing must be marked in a damaged one.
-	if _, _, err := m.planQueue(ctx, f); err != nil {
+	if _, err := m.planQueue(ctx, f, func(Line) {}); err != nil {
 		return l, sourceError{err}
 	}
 	c, err := sqlite.OpenExisting(f.path)

@@ -34,13 +34,34 @@ func bareDatabase(ctx context.Context, d Database) (bool, error) {
 
 func (u *Up) planDatabase(ctx context.Context, f found, e entry) error {
 	d, err := u.database(f.name)
-	if err != nil || d == nil || u.cfg.OnConflict != ConflictFail || e.State == stateBegun {
+	if err != nil || d == nil {
 		return err
 	}
-	if bare, err := bareDatabase(ctx, d); err != nil || bare {
+	bare, err := bareDatabase(ctx, d)
+	switch {
+	case err != nil:
 		return err
+	case bare && u.deletedSince(f, e):
+		return u.emptied(ctx, f, d)
+	case bare || u.cfg.OnConflict != ConflictFail || e.State == stateBegun && e.Print == f.print:
+		return nil
+	case e.State == stateBegun:
+		return errHalf
 	}
 	return u.sameDatabase(ctx, f, d, false)
+}
+
+// errHalf says that the target has a part of a copy, and cannot have the rest.
+var errHalf = conflictError{"it has a part of this database as it was before it changed; --on-conflict replace removes that and copies it anew"}
+
+// emptied tells a database that was moved, and of which nothing is left, from one
+// that held nothing.
+func (m *mover) emptied(ctx context.Context, f found, d Database) error {
+	err := m.sameDatabase(ctx, f, d, true)
+	if errors.Is(err, ErrConflict) {
+		err = errDeletedSince
+	}
+	return err
 }
 
 // sameDatabase compares a database with the target's, which is a conflict when
@@ -74,8 +95,16 @@ func (m *mover) moveDatabase(ctx context.Context, f found, je entry) (l Line, e 
 		return l, e, err
 	}
 	ours := je.State != "" && je.Print == f.print
+	if bare && m.deletedSince(f, je) {
+		if err := m.emptied(ctx, f, d); err != nil {
+			return l, e, err
+		}
+	}
 	if !bare && !ours {
-		err := m.sameDatabase(ctx, f, d, false)
+		var err error = errHalf
+		if je.State != stateBegun {
+			err = m.sameDatabase(ctx, f, d, false)
+		}
 		switch {
 		case err == nil:
 			l.Outcome = Already
