@@ -7,11 +7,19 @@ import (
 	"strings"
 )
 
-// authorized checks the bearer token of a request; false after it has answered
-// with an error.
-func (s *Server) authorized(w http.ResponseWriter, r *http.Request) bool {
+// A right is what a request may do.
+type right int
+
+const (
+	noRight right = iota
+	reading
+	everything
+)
+
+// right is that of the token of a request.
+func (s *Server) right(r *http.Request) right {
 	if s.cfg.Token == "" {
-		return true
+		return everything
 	}
 	header := r.Header.Get("Authorization")
 	if header == "" {
@@ -19,8 +27,26 @@ func (s *Server) authorized(w http.ResponseWriter, r *http.Request) bool {
 	}
 	scheme, token, _ := strings.Cut(header, " ")
 	// Of hashes, as the comparison tells lengths apart.
-	given, want := sha256.Sum256([]byte(strings.TrimSpace(token))), sha256.Sum256([]byte(s.cfg.Token))
-	if !strings.EqualFold(scheme, "bearer") || subtle.ConstantTimeCompare(given[:], want[:]) != 1 {
+	given := sha256.Sum256([]byte(strings.TrimSpace(token)))
+	is := func(token string) bool {
+		want := sha256.Sum256([]byte(token))
+		return token != "" && subtle.ConstantTimeCompare(given[:], want[:]) == 1
+	}
+	switch {
+	case !strings.EqualFold(scheme, "bearer"):
+		return noRight
+	case is(s.cfg.Token):
+		return everything
+	case is(s.cfg.ReadToken):
+		return reading
+	}
+	return noRight
+}
+
+// authorized checks the bearer token of a request; false after it has answered
+// with an error.
+func (s *Server) authorized(w http.ResponseWriter, r *http.Request) bool {
+	if s.right(r) == noRight {
 		sendError(w, http.StatusUnauthorized, "Authentication failed: the bearer token is missing or wrong")
 		return false
 	}

@@ -63,6 +63,9 @@ func (st *stream) execute(ctx context.Context, q *proto.Statement, out sink) (co
 		return counts{}, statementError(err)
 	}
 	defer s.Done() //nolint:errcheck // reported by the steps
+	if st.readOnly && !s.ReadOnly() {
+		return counts{}, &proto.Error{Message: "SQL write operations are forbidden: the token may only read", Code: "BLOCKED"}
+	}
 	if err := bind(s, q); err != nil {
 		return counts{}, err
 	}

@@ -38,6 +38,28 @@ func ask(t *testing.T, url, host, body string, headers ...string) (int, string) 
 	return resp.StatusCode, string(b)
 }
 
+// TestReadToken: with it statements are answered that read, and no others; one
+// stream may be used with both.
+func TestReadToken(t *testing.T) {
+	_, url := start(t, hrana.Config{Token: "secret", ReadToken: "weaker"})
+	for _, sql := range []string{"CREATE TABLE t(a)", "SELECT 1", "BEGIN IMMEDIATE", "INSERT INTO t VALUES(1)", "DELETE FROM t", "DROP TABLE t"} {
+		for _, path := range []string{"/v2/pipeline", "/v3/pipeline"} {
+			status, body := ask(t, url+path, "", message("", execute(sql), closeRequest), "Authorization", "Bearer weaker")
+			if blocked := strings.Contains(body, `"code":"BLOCKED"`); status != 200 || blocked == (sql == "SELECT 1") {
+				t.Errorf("%s: %d %s", sql, status, body)
+			}
+		}
+		status, body := ask(t, url+"/v3/pipeline", "", message("", execute(sql), closeRequest), "Authorization", "Bearer secret")
+		if status != 200 || strings.Contains(body, `"error"`) {
+			t.Errorf("%s with all rights: %d %s", sql, status, body)
+		}
+	}
+	if status, _ := ask(t, url+"/v3/pipeline", "", message("", closeRequest), "Authorization", "Bearer "); status != 401 {
+		t.Errorf("without a token: %d", status)
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
 func TestToken(t *testing.T) {
 	_, url := start(t, hrana.Config{Token: "secret"})
 	for _, test := range []struct {

@@ -87,6 +87,7 @@ func (s *Server) begin(w http.ResponseWriter, r *http.Request, db *database, bat
 		st, err := s.streams.take(*baton, db)
 		switch err {
 		case nil:
+			st.readOnly = s.right(r) == reading
 			return st, true
 		case errExpired:
 			sendJSON(w, http.StatusBadRequest, proto.Error{Message: err.Error(), Code: "STREAM_EXPIRED"})
@@ -100,7 +101,7 @@ func (s *Server) begin(w http.ResponseWriter, r *http.Request, db *database, bat
 		sendError(w, http.StatusInternalServerError, err.Error())
 		return nil, false
 	}
-	st.strict = s.cfg.Strict
+	st.strict, st.readOnly = s.cfg.Strict, s.right(r) == reading
 	return st, true
 }
 

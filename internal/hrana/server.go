@@ -36,6 +36,9 @@ type Config struct {
 	Namespaces string
 	// Token, if not "", is the bearer token that pipelines and cursors need.
 	Token string
+	// ReadToken, if not "", is a bearer token with which statements that write are
+	// refused.
+	ReadToken string
 	// Strict refuses the statements that sqld refuses: most settings by PRAGMA,
 	// VACUUM, ANALYZE, ATTACH and what is TEMP.
 	Strict bool

@@ -30,7 +30,9 @@ type stream struct {
 	// changed: a statement may have changed a setting of the connection.
 	changed bool
 	strict  bool
-	busy    bool // the next statement that writes finds a lock
+	// readOnly: the request that is under way must not write.
+	readOnly bool
+	busy     bool // the next statement that writes finds a lock
 	// evicted: the turn is over, and the transaction with it.
 	evicted atomic.Bool
 
