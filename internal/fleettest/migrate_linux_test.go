@@ -29,7 +29,7 @@ func largeMove(t *testing.T) migratetest.Options {
 	of := func(long, short int) int { return Long(long*percent/100, short) }
 	return migratetest.Options{
 		Objects: of(50_000, 1000), Bodies: of(5_000, 50), Large: int64(of(3<<30, 150<<20)),
-		Rows: of(1_150_000, 28_000), RowBytes: 2000, Messages: of(20_000, 500),
+		Rows: of(1_150_000, 28_000), RowBytes: 1900, Messages: of(20_000, 500),
 	}
 }
 
