@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -122,16 +121,33 @@ func (w *world) checkSQL() {
 // compare compares how often something is there with what its caller was
 // answered.
 func (w *world) compare(object string, a fleettest.Answer, n int) {
-	switch ok := a.Status/100 == 2; {
-	case n > 1:
+	switch kind := judge(a, n); kind {
+	case "":
+	case "doubled":
 		w.doubled(object, "it was answered %v, and is there %d times", a, n)
-	case ok && n == 0:
+	case "lost":
 		w.lost(object, "it was answered %v, and is not there", a)
-	case a.Refused() && n > 0:
+	case "applied":
 		w.applied(object, "it was answered %v, and is there", a)
-	case !ok && !a.Refused() && !a.Unknown() && a.Status != 0:
-		w.violate("answers", "answer", object, "it was answered %v", a)
+	default:
+		w.violate("answers", kind, object, "it was answered %v", a)
 	}
+}
+
+// judge says what is wrong when something is there so often of which the caller
+// was answered this, "" when nothing is.
+func judge(a fleettest.Answer, n int) string {
+	switch {
+	case n > 1:
+		return "doubled"
+	case a.Status/100 == 2 && n == 0:
+		return "lost"
+	case a.Refused() && n > 0:
+		return "applied"
+	case a.Status/100 != 2 && !a.Refused() && !a.Unknown() && a.Status != 0:
+		return "answer"
+	}
+	return ""
 }
 
 // checkFiles compares the bucket with what callers were answered.
@@ -184,24 +200,17 @@ func (w *world) checkMessages() {
 		if a.Status == http.StatusOK {
 			sent++
 		}
-		done := false // a delivery that was acknowledged
-		ids := map[string]bool{}
-		for _, d := range there {
-			done = done || d.Attempts > m.Fail && d.Attempts > m.Unacked
-			ids[d.ID] = true
-		}
-		switch {
-		case len(ids) > 1:
-			w.doubled(object, "it was sent once and is the messages %v", slices.Sorted(maps.Keys(ids)))
-		case a.Refused() && (len(there) > 0 || dead[op] > 0):
+		switch kind := judgeMessage(m, a, there, dead[op]); kind {
+		case "":
+		case "doubled":
+			w.doubled(object, "it was sent once and is several messages: %+v", there)
+		case "applied":
 			w.applied(object, "its sender was answered %v, and it was delivered %d times", a, len(there))
-		case a.Status == http.StatusOK && !done && dead[op] == 0:
+		case "lost":
 			w.note(func(r *figures.Robustness) { r.Lost++ })
 			w.violate("queues", "message", object, "it asks for %+v, was delivered %d times and is no dead letter", m, len(there))
-		case done && m.Fail == 0 && dead[op] > 0 && w.calmSeed():
-			w.violate("queues", "message", object, "it was acknowledged and is a dead letter")
-		case a.Status != http.StatusOK && !a.Refused() && !a.Unknown() && a.Status != 0:
-			w.violate("answers", "answer", object, "its sender was answered %v", a)
+		default:
+			w.violate("answers", kind, object, "its sender was answered %v", a)
 		}
 		if m.Fail < 1000 {
 			more += max(0, len(there)-1-m.Fail-m.Unacked)
@@ -222,8 +231,26 @@ func (w *world) checkMessages() {
 	})
 }
 
-// calmSeed reports whether nothing befell the fleet.
-func (w *world) calmSeed() bool { return len(w.plan.steps) == 0 }
+// judgeMessage says what is wrong with a message, "" when nothing is: it was
+// delivered until a delivery that it did not ask to fail, or it is a dead letter.
+func judgeMessage(m ask, a fleettest.Answer, there []delivery, dead int) string {
+	done, ids := false, map[string]bool{}
+	for _, d := range there {
+		done = done || d.Attempts > m.Fail && d.Attempts > m.Unacked
+		ids[d.ID] = true
+	}
+	n := len(ids)
+	if n == 0 {
+		n = min(1, dead)
+	}
+	if kind := judge(a, n); kind != "" {
+		return kind
+	}
+	if a.Status == http.StatusOK && !done && dead == 0 {
+		return "lost"
+	}
+	return ""
+}
 
 // checkAlarms compares the runs of all alarms with what was asked for.
 func (w *world) checkAlarms() {
@@ -252,30 +279,19 @@ func (w *world) checkAlarm(name string, dead bool) {
 		w.violate("answers", "quiet", object, "the last read: %v", errors.Join(err, errors.New(a.String())))
 		return
 	}
-	// What was set last decides; what is unknown may have been set or not.
-	last := al.sets[len(al.sets)-1]
-	firings, lowest, highest := len(got.Firings), 0, 1
-	switch {
-	case last.Status == http.StatusOK:
-		lowest = 1
-	case last.Refused():
-		highest = 0
-	case last.Unknown(), last.Status == 0:
-	default:
-		w.violate("answers", "answer", object, "it was answered %v", last)
-	}
-	if dead {
-		lowest = 0
-	}
-	switch {
-	case firings < lowest:
+	last, firings := al.sets[len(al.sets)-1], len(got.Firings)
+	switch kind := judgeAlarm(last, firings, dead); kind {
+	case "":
+	case "lost":
 		w.note(func(r *figures.Robustness) { r.Lost++ })
 		w.violate("alarms", "alarm", object, "it was answered %v and fired %d times after %d attempts; pending: %v", last, firings, len(got.Attempts), got.Pending)
-	case firings > highest && highest == 0:
+	case "applied":
 		w.applied(object, "it was answered %v and fired", last)
-	case firings > highest:
+	case "doubled":
 		w.note(func(r *figures.Robustness) { r.Doubled++ })
 		w.violate("alarms", "alarm", object, "it fired %d times: %+v", firings, got.Firings)
+	default:
+		w.violate("answers", kind, object, "it was answered %v", last)
 	}
 	w.note(func(r *figures.Robustness) {
 		if last.Status == http.StatusOK {
@@ -290,4 +306,15 @@ func (w *world) checkAlarm(name string, dead bool) {
 			r.Lateness = append(r.Lateness, f.At-f.Due)
 		}
 	})
+}
+
+// judgeAlarm says what is wrong with an alarm, "" when nothing is. What was set
+// last decides: of an alarm that was set far off before nothing is left, or it
+// waits.
+func judgeAlarm(last fleettest.Answer, firings int, dead bool) string {
+	kind := judge(last, firings)
+	if kind == "lost" && dead {
+		return "" // it was given up, and is kept as that
+	}
+	return kind
 }

@@ -36,7 +36,7 @@ type stage struct {
 }
 
 // atOnce is how many objects of each kind are used at a time.
-const atOnce = 6
+const atOnce = 8
 
 func newStage(w *world) *stage {
 	return &stage{
@@ -137,7 +137,11 @@ func (s *stage) client(n int, stop <-chan struct{}) {
 		}
 		which, write, extra := r.IntN(atOnce), r.IntN(5), r.Int64N(1_000_000)
 		random := rand.New(rand.NewPCG(r.Uint64(), 8))
-		to := s.w.caller(s.w.pick(r))
+		place := s.w.slots[which%slots] // most objects have a place where they are used most
+		if _, open := place.get(); extra%5 > 2 || !open || !place.sql.passes() {
+			place = s.w.pick(random)
+		}
+		to := s.w.caller(place)
 		a := s.call(to, kind, &id, which, write, extra, random)
 		s.w.count(kind)
 		if a.Refused() || a.Status == 0 {
