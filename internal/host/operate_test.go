@@ -159,3 +159,22 @@ func TestOperateDuringMove(t *testing.T) {
 		t.Errorf("during the move: %v", err)
 	}
 }
+
+// Background work that does not end in time is told to, and makes the
+// operator's work fail.
+func TestOperateEndsBackgroundWork(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t, nil)
+	_, _, stop := serve(t, cfg)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Drain.Timeout = 100 * time.Millisecond
+	err := operate(t, cfg, "echo", func(_ context.Context, env durable.Env) error {
+		env.Background(func(ctx context.Context) { <-ctx.Done() })
+		return nil
+	})
+	if err == nil || !strings.Contains(err.Error(), "background") {
+		t.Errorf("%v, want that background work was still running", err)
+	}
+}
