@@ -57,7 +57,7 @@ var kinds = [][]string{
 	{"add"}, {"add"}, {"add"}, {"add"}, {"add", "wait"}, {"wait", "add"},
 	{"observe"}, {"wait", "observe"}, {"add", "observe"}, {"add", "observe", "wait"},
 	{"add", "flush", "wait"}, {"flush"},
-	{"send"}, {"add", "send"}, {"send", "observe", "add"},
+	{"send"}, {"send"}, {"add", "send"}, {"send", "observe", "add"},
 	{"alarm"}, {"add", "alarm"}, {"alarm", "add", "observe"}, {"noalarm"},
 	{"add", "fail"},
 }
@@ -68,11 +68,18 @@ var plain = [][]string{{}, {}, {"wait"}, {"add"}, {"add"}, {"add"}, {"add", "wai
 // client sends operations, one after the other.
 func (s *scenario) client(n, count int, r *rand.Rand) {
 	for i := range count {
-		pause := time.Duration(r.IntN(20)) * time.Millisecond
-		if r.IntN(6) == 0 {
-			pause = time.Duration(r.Int64N(int64(ttl)))
+		short, long, often := time.Duration(r.IntN(20))*time.Millisecond, time.Duration(r.Int64N(int64(ttl))), r.IntN(6) == 0
+		switch {
+		case s.profile.busy:
+			short /= 4
+			often = false
+		case s.profile.slow:
+			often = true
 		}
-		time.Sleep(pause)
+		if often {
+			short = long
+		}
+		time.Sleep(short)
 		name := s.objects[r.IntN(len(s.objects))]
 		list := kinds
 		if name[0] == 'c' {
@@ -226,22 +233,46 @@ func (m *member) consume(ctx context.Context, _ durable.Env, b durable.Batch) er
 
 // harm does from time to time what a profile says, until ctx ends.
 func (s *scenario) harm(ctx context.Context, r *rand.Rand) {
-	for wait(ctx, time.Duration(r.Int64N(int64(ttl)))) == nil {
-		what, n, d := r.IntN(3), r.IntN(100), time.Duration(r.Int64N(int64(2*ttl)))
-		p := s.profile
-		switch {
-		case what == 0 && p.crash:
-			if m := s.pick(n); m != nil && s.mayCrash(m) {
+	var all []func(n int)
+	p := s.profile
+	if p.crash {
+		all = append(all, func(n int) {
+			// Half of what may crash is left to alarms and consumers.
+			if m := s.pick(n); m != nil && s.crashed() < maxCrashes/2 && s.mayCrash(m) {
 				s.crash(m)
 			}
-		case what == 1 && p.clock:
-			if n < 30 {
+		})
+	}
+	if p.clock {
+		all = append(all, func(n int) {
+			d := time.Duration(n) * time.Millisecond / 10 * 2 * time.Duration(ttl/time.Second)
+			if n%3 == 0 {
 				d = -d / 4
 			}
 			s.tell("the primary's clock goes %v ahead", d)
 			s.primary.step(d)
-		case what == 2 && p.operator:
+			s.pounce(n)
+		})
+	}
+	if p.operator {
+		all = append(all, func(n int) {
 			s.release(n)
+			s.pounce(n)
+		})
+	}
+	for n := 0; len(all) > 0 && wait(ctx, time.Duration(r.Int64N(int64(ttl/2)))) == nil; n++ {
+		all[r.IntN(len(all))](r.IntN(10_000))
+	}
+}
+
+// pounce has one replica change an object and another one tell of it, at once:
+// one of them may believe that it has the lease.
+func (s *scenario) pounce(n int) {
+	name := s.objects[n%len(s.objects)]
+	tell := [][]string{{}, {"observe"}}[n/4%2]
+	for i, steps := range [][]string{{"add"}, tell, tell} {
+		if m := s.pick(n/8 + i); m != nil {
+			s.request(s.ctx, m, name, fmt.Sprintf("p%d.%d.%d", n, s.moment(), i), steps, url.Values{})
 		}
 	}
 }

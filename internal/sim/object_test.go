@@ -222,7 +222,7 @@ func (o *thing) Alarm(ctx context.Context, info durable.AlarmInfo) error {
 	case x < 2 && n < 3:
 		run.how = failed
 		return errors.New("the alarm fails")
-	case x < 4 && s.mayCrash(m):
+	case x < 5 && s.mayCrash(m):
 		run.how = crashed
 		s.crash(m)
 		<-ctx.Done()

@@ -33,6 +33,9 @@ const (
 	queueName  = "work"
 )
 
+// maxCrashes is how many replicas die in a scenario.
+const maxCrashes = 6
+
 // A profile is what may go wrong in a scenario, with the chance of each batch.
 type profile struct {
 	name string
@@ -45,6 +48,8 @@ type profile struct {
 	clock, crash, operator bool
 	// hasty has the sender know at once of what is lost.
 	hasty bool
+	// busy has more clients, which hardly pause, and slow has fewer, which do.
+	busy, slow bool
 	// local has plans share transactions more often.
 	local bool
 }
@@ -54,9 +59,8 @@ func (p profile) calm() bool {
 	return p.lose+p.double+p.refuse+p.fail+p.late == 0 && !p.clock && !p.crash && !p.operator
 }
 
-// exact reports whether alarms and messages run as often as they failed by
-// themselves, and once more: no claim ends before its time, and none is another
-// replica's to take.
+// exact reports whether alarms and messages count nothing but what failed by
+// itself: no claim ends before its time, and none is another replica's to take.
 func (p profile) exact() bool {
 	return p.late == 0 && p.double == 0 && !p.clock && !p.crash && !p.operator && (p.replicas == 1 && p.hasty || p.lose == 0)
 }
@@ -64,15 +68,17 @@ func (p profile) exact() bool {
 var profiles = []profile{
 	{name: "calm", replicas: 2, objects: 4},
 	{name: "lossy", replicas: 2, objects: 4, lose: 0.08, double: 0.05},
-	{name: "alone", replicas: 1, objects: 4, lose: 0.1, refuse: 0.02, hasty: true},
-	{name: "twins", replicas: 2, objects: 1, lose: 0.15},
-	{name: "failing", replicas: 2, objects: 4, fail: 0.1, refuse: 0.1, local: true},
-	{name: "late", replicas: 2, objects: 4, late: 0.1, lose: 0.03},
-	{name: "clock", replicas: 2, objects: 4, clock: true, late: 0.02},
-	{name: "operator", replicas: 2, objects: 4, operator: true, double: 0.03},
+	{name: "alone", replicas: 1, objects: 4, lose: 0.2, refuse: 0.02, hasty: true},
+	{name: "twins", replicas: 2, objects: 1, lose: 0.15, slow: true},
+	{name: "twins", replicas: 2, objects: 1, lose: 0.3, slow: true},
+	{name: "failing", replicas: 1, objects: 4, fail: 0.15, refuse: 0.1, local: true, busy: true},
+	{name: "late", replicas: 2, objects: 3, late: 0.1, lose: 0.03},
+	{name: "clock", replicas: 2, objects: 2, clock: true, late: 0.02},
+	{name: "operator", replicas: 2, objects: 2, operator: true, double: 0.03},
 	{name: "crash", replicas: 3, objects: 4, crash: true},
+	{name: "crash", replicas: 2, objects: 3, crash: true},
 	{name: "storm", replicas: 3, objects: 4, lose: 0.05, double: 0.05, refuse: 0.02, fail: 0.02, late: 0.05, clock: true, crash: true, operator: true},
-	{name: "storm, local", replicas: 2, objects: 4, lose: 0.05, double: 0.05, refuse: 0.02, fail: 0.02, late: 0.05, clock: true, crash: true, operator: true, local: true},
+	{name: "storm, local", replicas: 2, objects: 2, lose: 0.05, double: 0.05, refuse: 0.02, fail: 0.02, late: 0.05, clock: true, crash: true, operator: true, local: true},
 }
 
 // A scenario is one run of a seed.
@@ -174,7 +180,7 @@ func (s *scenario) join() *member {
 		}
 	}
 	m.rt = object.New(object.Config{
-		Replica: id, Dir: dir, LeaseTTL: ttl, AcquireTimeout: 5 * time.Second, EventTimeout: 10 * time.Second,
+		Replica: id, Dir: dir, LeaseTTL: ttl, Linger: []time.Duration{0, 200 * time.Millisecond, 20 * time.Second}[s.draw(3, "linger")], AcquireTimeout: 5 * time.Second, EventTimeout: 10 * time.Second,
 		Waiters: 64, BodyLimit: 1 << 20, Buffer: 1 << 16, Spool: 1 << 20, Idle: time.Hour, Resident: 100, Memory: 1 << 30,
 		StoreID: "sim", InlineLimit: 1 << 20, AlarmRetries: 5, AlarmBackoff: 300 * time.Millisecond, AlarmBatch: 8,
 		Sockets: socket.Config{Max: 10, MessageLimit: 1 << 10, QueueLimit: 1 << 10, Ping: time.Hour, Timeout: time.Minute}, HoldTTL: time.Hour,
@@ -231,11 +237,18 @@ func (e outside) RoundTrip(r *http.Request) (*http.Response, error) {
 func (s *scenario) mayCrash(m *member) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.profile.crash || !s.hostile.Load() || s.crashes >= 4 || m.wire.cut.Load() {
+	if !s.profile.crash || !s.hostile.Load() || s.crashes >= maxCrashes || m.wire.cut.Load() {
 		return false
 	}
 	s.crashes++
 	return true
+}
+
+// crashed is how many replicas have died.
+func (s *scenario) crashed() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.crashes
 }
 
 // crash ends a replica without a last word. What it has sent may arrive.

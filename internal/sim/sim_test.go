@@ -33,7 +33,11 @@ const fromTheYear2000 = 25 * 365 * 24 * time.Hour
 func run(t *testing.T, seed uint64) (name string, broken, trace []string) {
 	p := profiles[seed%uint64(len(profiles))]
 	db := takePrimary(t)
-	dir := t.TempDir()
+	dir, err := os.MkdirTemp("", "dwk-sim-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // of the machine's temporary files
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(fromTheYear2000)
 		ctx, cancel := context.WithCancel(context.Background())
@@ -65,8 +69,15 @@ func (s *scenario) play(r *rand.Rand) {
 	harm, stop := context.WithCancel(s.ctx)
 	var harming, clients sync.WaitGroup
 	harming.Go(func() { s.harm(harm, rand.New(rand.NewPCG(s.seed, 2))) })
-	for n := range 3 {
-		clients.Go(func() { s.client(n, 8, rand.New(rand.NewPCG(s.seed, uint64(10+n)))) })
+	count, each := 3, 8
+	switch {
+	case s.profile.busy:
+		count = 6
+	case s.profile.slow:
+		count, each = 2, 6
+	}
+	for n := range count {
+		clients.Go(func() { s.client(n, each, rand.New(rand.NewPCG(s.seed, uint64(10+n)))) })
 	}
 	clients.Wait()
 	stop()
@@ -87,8 +98,8 @@ func (s *scenario) play(r *rand.Rand) {
 
 // heal waits until nothing is left to be done.
 func (s *scenario) heal() {
+	time.Sleep(4 * ttl) // what was late has come, and what was about to die is dead
 	s.joining.Wait()
-	s.flying.Wait()
 	for range 300 {
 		time.Sleep(time.Second)
 		if s.pick(0) != nil && s.pending() == "" {

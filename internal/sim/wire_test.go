@@ -37,6 +37,8 @@ type fate struct {
 	// lost is never executed, and silent never answered. Either is known to the
 	// sender at once when hasty, and else when he has waited long enough.
 	lost, silent, hasty bool
+	// early has the sender told that nothing is known before it is executed.
+	early bool
 	// refused is known not to be executed, and failed has a statement that fails.
 	refused, failed bool
 	// again, when not 0, is when it is executed a second time. The answer is that
@@ -74,6 +76,7 @@ func (w *wire) fate() (f fate) {
 	}{
 		{p.lose, func() { f.lost = true }},
 		{p.lose, func() { f.silent = true }},
+		{p.lose / 2, func() { f.early, f.hasty = true, true; f.back = f.there; f.there += min(far, ttl) }},
 		{p.double, func() { f.again = some(50 * time.Millisecond); f.again += far * time.Duration(r.IntN(2)) }},
 		{p.refuse, func() { f.refused = true }},
 		{p.fail, func() { f.failed = true }},
@@ -116,6 +119,9 @@ func (w *wire) Batch(ctx context.Context, _ libsql.Mode, stmts ...libsql.Stateme
 		if f.again > 0 {
 			w.send(stmts, f, f.there+f.again, f.second, answers)
 		}
+		if f.early {
+			time.AfterFunc(f.back, func() { answers <- answer{err: unknown(libsql.KindUnreachable, errors.New("connection reset"))} })
+		}
 	}
 	select {
 	case a := <-answers:
@@ -142,8 +148,8 @@ func (w *wire) send(stmts []libsql.Statement, f fate, there time.Duration, tell 
 			w.s.wrong(wrong...)
 		}
 		time.Sleep(f.back)
-		if f.lost || f.silent {
-			if !f.hasty {
+		if f.lost || f.silent || f.early {
+			if !f.hasty || f.early {
 				return
 			}
 			a = answer{err: unknown(libsql.KindUnreachable, errors.New("connection reset"))}
@@ -158,6 +164,8 @@ func how(f fate, tell bool) string {
 	switch {
 	case f.silent:
 		return "executed, answer lost"
+	case f.early:
+		return "executed, behind the sender's back"
 	case f.failed:
 		return "failed"
 	case !tell:
