@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/minio/minio-go/v7"
+
 	"github.com/davidwkeith/dwk/durable"
 )
 
@@ -110,3 +112,22 @@ func TestFailedPart(t *testing.T) {
 type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// The list of parts is in their order, whichever was sent first: some stores
+// refuse any other.
+func TestPartsInOrder(t *testing.T) {
+	b := &Bucket{}
+	s := newSender(t.Context(), b, "k", "id")
+	s.buffers = 1
+	for _, n := range []int{3, 1, 4, 2} {
+		s.list = append(s.list, minio.CompletePart{PartNumber: n})
+	}
+	if err := s.wait(nil); err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range s.list {
+		if p.PartNumber != i+1 {
+			t.Fatalf("parts in the order %v", s.list)
+		}
+	}
+}
