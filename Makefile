@@ -21,6 +21,14 @@ test-race: ## run the tests under the race detector, at reduced counts
 test-long: ## run the tests at full counts
 	DWK_TEST_LONG=1 go test -timeout 60m -count=1 ./...
 
+.PHONY: sim
+sim: ## simulate fleets for SIM_TIME (10m) from a seed that is new each time, or SEED
+	DWK_SIM_TIME=$${SIM_TIME:-10m} DWK_SIM_SEED=$${SEED:-$$(date +%s)} go test -timeout 24h -count=1 -v -run TestSimulation ./internal/sim
+
+.PHONY: mutants
+mutants: ## remove guards one at a time and see that tests notice (MUTANT=a name or part of one)
+	DWK_TEST_MUTANTS=$(CURDIR)/docs/figures/mutants.json go test -timeout 6h -count=1 -v -run "TestMutantsAreFound$(if $(MUTANT),/$(MUTANT))" ./internal/mutants
+
 .PHONY: s3server
 s3server: ## build bin/s3server, the S3 server of tests, which else the first test builds
 	@mkdir -p bin

@@ -8,26 +8,18 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/davidwkeith/dwk/internal/clock"
+	"github.com/davidwkeith/dwk/internal/fleettest/figures"
 )
 
-// limit is how long a test may take to find a mutant.
+// A test may take limit to find a mutant. The simulation begins nothing new at the
+// end of that time: a mutant may have it hang.
 const limit = 60 * time.Second
-
-// A record is what became of one mutant, as docs/figures has it.
-type record struct {
-	Mutant string `json:"mutant"`
-	What   string `json:"what"`
-	By     string `json:"by"`
-	// Seconds are how long it lived, by seed; 0 when it survived.
-	Seconds []float64 `json:"seconds"`
-	// Found is the first line that told of it.
-	Found string `json:"found"`
-}
 
 // TestMutantsAreFound runs what must find each mutant, with three seeds, and
 // first without any mutant. DWK_TEST_MUTANTS is where the records go, and
@@ -44,7 +36,7 @@ func TestMutantsAreFound(t *testing.T) {
 		}
 	}
 	all := load(t)
-	var records []record
+	var records []figures.Mutant
 	clean := map[string]bool{}
 	for _, m := range all {
 		if !clean[m.by] {
@@ -52,21 +44,23 @@ func TestMutantsAreFound(t *testing.T) {
 			t.Run("clean/"+m.by, func(t *testing.T) {
 				b := build(t, mutant{by: m.by})
 				for seed := 1; seed <= seeds; seed++ {
-					if found, _, text := b.run(t, seed, limit/3); found {
+					if found, _, text := b.run(t, seed, limit); found {
 						t.Errorf("it fails without a mutant, seed %d:\n%s", seed, text)
 					}
 				}
 			})
 		}
 		t.Run(m.name, func(t *testing.T) {
-			r := record{Mutant: m.name, What: m.what, By: m.by}
+			r := figures.Mutant{Name: m.name, What: m.what, By: m.by}
 			b := build(t, m)
 			for seed := 1; seed <= seeds; seed++ {
 				found, took, text := b.run(t, seed, limit)
 				if !found {
 					t.Errorf("mutant %s survives seed %d: %s", m.name, seed, m.what)
-					took = 0
-				} else if r.Found == "" {
+					r.Seconds = append(r.Seconds, 0)
+					break
+				}
+				if r.Found == "" {
 					r.Found = firstLine(text)
 				}
 				r.Seconds = append(r.Seconds, float64(took.Milliseconds())/1000)
@@ -75,13 +69,24 @@ func TestMutantsAreFound(t *testing.T) {
 			records = append(records, r)
 		})
 	}
-	text, err := json.MarshalIndent(records, "", "  ")
+	text, err := json.MarshalIndent(figures.Mutants{
+		At: clock.Now().UTC().Format(time.DateOnly), Conditions: conditions(seeds), Mutants: records,
+	}, "", "  ")
 	if err == nil {
 		err = os.WriteFile(out, append(text, '\n'), 0o666)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// conditions are what a record was made under.
+func conditions(seeds int) string {
+	c := fmt.Sprintf("%d seeds, %s, %d processors", seeds, runtime.Version(), runtime.NumCPU())
+	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
+		c += ", a load of " + strings.Fields(string(load))[2] + " in the last quarter of an hour"
+	}
+	return c
 }
 
 // A built is a test program with a mutant in it.
@@ -125,7 +130,7 @@ func build(t *testing.T, m mutant) built {
 		t.Fatalf("mutant %s is to be found by %q, which is nothing known", m.name, m.by)
 	}
 	b.folder = filepath.Join(top, b.folder)
-	cmd := exec.Command("go", "test", "-c", "-overlay", filepath.Join(dir, "overlay.json"), "-o", b.program, ".")
+	cmd := exec.Command("go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", filepath.Join(dir, "overlay.json"), "-o", b.program, ".")
 	cmd.Dir = b.folder
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("mutant %s does not compile: %v\n%s", m.name, err, out)
@@ -138,13 +143,13 @@ func (b built) run(t *testing.T, seed int, during time.Duration) (found bool, to
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*during)
 	defer cancel()
-	args := append(b.args[:len(b.args):len(b.args)], fmt.Sprintf("-test.timeout=%s", 2*during))
+	args := append(b.args[:len(b.args):len(b.args)], fmt.Sprintf("-test.timeout=%s", during))
 	if b.rapid {
 		args = append(args, fmt.Sprintf("-rapid.seed=%d", seed), "-rapid.nofailfile")
 	}
 	cmd := exec.CommandContext(ctx, b.program, args...)
 	cmd.Dir = b.folder
-	cmd.Env = append(os.Environ(), fmt.Sprintf("DWK_SIM_SEED=%d", seed), fmt.Sprintf("DWK_SIM_TIME=%s", during))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("DWK_SIM_SEED=%d", seed), fmt.Sprintf("DWK_SIM_TIME=%s", during*2/3))
 	begun := clock.Now()
 	out, err := cmd.CombinedOutput()
 	took = clock.Since(begun)

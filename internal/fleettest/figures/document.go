@@ -24,6 +24,7 @@ var sections = []func(dir string) (string, error){
 	robustnessSection,
 	soakSection,
 	besideSection,
+	mutantsSection,
 }
 
 // Document is the whole document.
