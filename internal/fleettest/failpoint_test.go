@@ -2,6 +2,7 @@ package fleettest
 
 import (
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -29,7 +30,11 @@ func TestKilledAtEveryPoint(t *testing.T) {
 			if a := ledgers[i].Append(survivor); a.Status != http.StatusOK {
 				t.Fatal(a)
 			}
-			victims[i] = f.Launch("DWK_FAILPOINTS=" + point + "=5*kill")
+			env := []string{"DWK_FAILPOINTS=" + point + "=5*kill"}
+			if strings.Contains(point, "acquire") || strings.Contains(point, "release") {
+				env = append(env, "DWK_OBJECTS_LINGER=0s") // else a lease that lingers keeps it from getting there
+			}
+			victims[i] = f.Launch(env...)
 		}
 		for _, victim := range victims {
 			victim.WaitReady()
