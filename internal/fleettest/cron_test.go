@@ -113,6 +113,9 @@ func checkOccurrences(t *testing.T, list []cronRun, every time.Duration) {
 		attempts[r.At]++
 	}
 	for at, n := range attempts {
+		if at == last && n == 1 && finished[at] == 0 && stood(list) {
+			continue // cut off while the last replica stopped: nobody was left to repeat it
+		}
 		// Two deaths in a row end an occurrence.
 		if finished[at] != 1 && n != 2 || n > 2 {
 			t.Errorf("occurrence %d: %d runs, %d of them finished", at, n, finished[at])
