@@ -306,7 +306,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	for _, fault := range []error{syscall.ENOSPC} {
 		o := few
-		o.Bodies = 40
+		o.Bodies = 160 // whenever those that there is room for are done, enough fail in a row
 		r, data := made(t, false, o)
 		want := migratetest.Local(t, data).AtCentral()
 		real := r.Buckets["FILES"]
@@ -325,7 +325,7 @@ func TestFullDisk(t *testing.T) {
 		}
 		r.Buckets["FILES"] = real
 		res = r.up(data)
-		if c := res.Counts[migrate.Buckets]; c.Moved < 30 || c.Bad != 0 {
+		if c := res.Counts[migrate.Buckets]; c.Moved < 150 || c.Bad != 0 {
 			t.Errorf("%+v", c)
 		}
 		migratetest.Compare(t, "store set", migratetest.Central(t, r.Target), want)
