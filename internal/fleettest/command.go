@@ -29,7 +29,8 @@ func (f *Fleet) CommandEnv(env []string, args ...string) Result {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := start(cmd); err != nil {
-		f.t.Fatalf("dwk %s: %v", strings.Join(args, " "), err)
+		f.t.Errorf("dwk %s: %v", strings.Join(args, " "), err) // not Fatal: it is used on other goroutines too
+		return Result{Code: -1}
 	}
 	timer := time.AfterFunc(commandTime, func() { cmd.Process.Kill() }) //nolint:errcheck // it may have ended
 	defer timer.Stop()

@@ -142,13 +142,22 @@ type client struct {
 
 func dial(t *testing.T, url string) client {
 	t.Helper()
+	c, err := dialing(t, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// dialing is dial for goroutines of a test's own.
+func dialing(t *testing.T, url string) (client, error) {
 	c, resp, err := websocket.DefaultDialer.DialContext(t.Context(), url, nil)
 	if err != nil {
-		t.Fatalf("dial %s: %v %v", url, err, resp)
+		return client{}, fmt.Errorf("dial %s: %w %v", url, err, resp)
 	}
 	t.Cleanup(func() { c.Close() })
 	c.SetReadDeadline(time.Now().Add(time.Minute))
-	return client{c, t}
+	return client{c, t}, nil
 }
 
 func (c client) say(text string) {
@@ -239,7 +248,14 @@ func TestHandshakeWaitsForTheCommit(t *testing.T) {
 		return nil
 	})
 	dialled := make(chan client)
-	go func() { dialled <- dial(t, url+"x") }()
+	var refused error
+	go func() {
+		defer close(dialled)
+		var c client
+		if c, refused = dialing(t, url+"x"); refused == nil {
+			dialled <- c
+		}
+	}()
 	<-committing
 	select {
 	case <-dialled:
@@ -247,7 +263,10 @@ func TestHandshakeWaitsForTheCommit(t *testing.T) {
 	case <-time.After(50 * time.Millisecond):
 	}
 	close(release)
-	c := <-dialled
+	c, ok := <-dialled
+	if !ok {
+		t.Fatal(refused)
+	}
 	c.want("hello")
 	c.Close()
 	eventually(t, "no socket is left", func() bool { return a.Stats().Sockets == 0 })
