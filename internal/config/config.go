@@ -144,6 +144,7 @@ type Sockets struct {
 	Max          int           `key:"max" default:"10000" max:"1000000" help:"Sockets on one replica at most; the next is answered 503. The process's limit of open files bounds them too: what is beyond 10,000 of it, at least a quarter."`
 	MessageLimit Size          `key:"message_limit" default:"1MiB" max:"64MiB" help:"Largest message that comes in, decompressed; a larger one closes its socket with 1009."`
 	QueueLimit   Size          `key:"queue_limit" default:"1MiB" help:"What may wait for a slow reader; more closes its socket with 1008."`
+	Incoming     Size          `key:"incoming_limit" default:"256MiB" help:"What all sockets together may hold of messages that come in or wait for their object; the one that would exceed it is closed with 1013. At least message_limit."`
 	Ping         time.Duration `key:"ping" default:"30s" min:"100ms" help:"How long a socket may be silent before it is pinged."`
 	Timeout      time.Duration `key:"timeout" default:"10s" min:"100ms" help:"How long the answer to a ping, or writing to a socket, may take before it is cut off."`
 	Idle         time.Duration `key:"idle" default:"0s" min:"0s" help:"How long a socket may go without a message in either direction before it is closed with 1000; 0s is for ever."`

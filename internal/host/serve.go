@@ -241,7 +241,8 @@ func (r *replica) openObjects() error {
 		StoreID: r.storeID, Blobs: files, InlineLimit: int64(c.Objects.InlineLimit), Committed: r.keeper.Committed,
 		Sockets: socket.Config{
 			Max: min(c.Sockets.Max, maxSockets()), MessageLimit: int64(c.Sockets.MessageLimit), QueueLimit: int64(c.Sockets.QueueLimit),
-			Ping: c.Sockets.Ping, Timeout: c.Sockets.Timeout, Idle: c.Sockets.Idle,
+			Incoming: int64(max(c.Sockets.Incoming, c.Sockets.MessageLimit)),
+			Ping:     c.Sockets.Ping, Timeout: c.Sockets.Timeout, Idle: c.Sockets.Idle,
 		},
 		HoldTTL:      c.Fleet.HeartbeatTTL,
 		AlarmRetries: c.Alarms.Retries, AlarmBackoff: c.Alarms.Backoff, AlarmBatch: c.Alarms.Batch,

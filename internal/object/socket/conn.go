@@ -55,6 +55,8 @@ type Conn struct {
 	read, moved, pinged time.Time
 	pinging             bool // the ping has not been written
 	busy                bool // the handler runs
+
+	incoming int64 // of the hub's, for the message that is read; the reader's own
 }
 
 // An item of the queue: a message, or a control frame.
@@ -286,7 +288,10 @@ func (c *Conn) finish(st status) {
 
 // readAll reads messages until the connection ends, and returns why.
 func (c *Conn) readAll() status {
+	defer func() { c.hub.incoming.Add(-c.incoming) }()
 	for {
+		c.hub.incoming.Add(-c.incoming) // the message before
+		c.incoming = 0
 		kind, r, err := c.ws.NextReader()
 		if err != nil {
 			return statusOf(err)
@@ -297,6 +302,8 @@ func (c *Conn) readAll() status {
 		}
 		data, err := io.ReadAll(io.LimitReader(hearing{c, r}, c.hub.cfg.MessageLimit+1))
 		switch {
+		case errors.Is(err, errCrowded):
+			return status{code: Crowded, reason: err.Error()}
 		case err != nil:
 			return statusOf(err)
 		case int64(len(data)) > c.hub.cfg.MessageLimit:
@@ -315,7 +322,10 @@ func (c *Conn) readAll() status {
 	}
 }
 
-// hearing notes that the other side is alive with each part of a message.
+var errCrowded = errors.New("too many messages come in at once")
+
+// hearing notes that the other side is alive with each part of a message, and
+// what all messages that come in take.
 type hearing struct {
 	c *Conn
 	r io.Reader
@@ -324,6 +334,10 @@ type hearing struct {
 func (h hearing) Read(p []byte) (int, error) {
 	n, err := h.r.Read(p)
 	h.c.heard()
+	h.c.incoming += int64(n)
+	if sum, limit := h.c.hub.incoming.Add(int64(n)), h.c.hub.cfg.Incoming; limit > 0 && sum > limit {
+		return n, errCrowded
+	}
 	return n, err
 }
 

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/davidwkeith/dwk/internal/clock"
@@ -32,9 +33,10 @@ const (
 	TooLarge    = 1009
 	Failed      = 1011
 	Interrupted = 1012
+	Crowded     = 1013
 )
 
-// Config are the bounds of sockets. All fields but Idle must be set.
+// Config are the bounds of sockets. All fields but Incoming and Idle must be set.
 type Config struct {
 	// Max is how many sockets there may be.
 	Max int
@@ -42,6 +44,9 @@ type Config struct {
 	MessageLimit int64
 	// QueueLimit is how many bytes of messages may wait for a reader.
 	QueueLimit int64
+	// Incoming bounds what all sockets together hold of messages that come in, or
+	// that the handler has; 0 is no bound.
+	Incoming int64
 	// Ping is how long a socket may be silent before it is pinged, and Timeout how
 	// long an answer, or the writing of what is queued, may take.
 	Ping, Timeout time.Duration
@@ -71,6 +76,7 @@ type Hub struct {
 	goroutines sync.WaitGroup
 	quit       chan struct{}
 	once       sync.Once
+	incoming   atomic.Int64 // bytes of messages that come in or are handled
 
 	mu      sync.Mutex
 	conns   map[*Conn]struct{}

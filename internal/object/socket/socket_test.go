@@ -565,3 +565,49 @@ func BenchmarkIdle(b *testing.B) {
 		c.Close()
 	}
 }
+
+// What comes in on all sockets together is bounded: the one that would exceed it
+// is closed, the others go on.
+func TestIncoming(t *testing.T) {
+	cfg := config()
+	cfg.Incoming = 40 << 10
+	p := start(t, cfg)
+	patient, answers := p.raw("")
+	other := p.dial(false)
+	write := func(c net.Conn, b []byte) {
+		t.Helper()
+		if _, err := c.Write(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait := func(what string, ok func(n int64) bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); !ok(p.hub.incoming.Load()); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: %d bytes come in", what, p.hub.incoming.Load())
+			}
+		}
+	}
+	write(patient, frame(websocket.BinaryMessage, make([]byte, 30<<10))) // and no end
+	wait("the first half", func(n int64) bool { return n == 30<<10 })
+	for range 3 {
+		if err := other.WriteMessage(websocket.BinaryMessage, make([]byte, 8<<10)); err != nil {
+			t.Fatal(err)
+		}
+		if _, m, err := other.ReadMessage(); err != nil || len(m) != 8<<10 {
+			t.Fatalf("%d bytes, %v", len(m), err)
+		}
+	}
+	wait("the other's messages are done", func(n int64) bool { return n == 30<<10 })
+	crowding, _ := p.raw("")
+	write(crowding, frame(0x80|websocket.BinaryMessage, make([]byte, 20<<10)))
+	if got := <-p.ends; got != "1013" {
+		t.Error(got)
+	}
+	wait("what is closed is not counted", func(n int64) bool { return n == 30<<10 })
+	write(patient, frame(0x80, make([]byte, 1<<10)))
+	if first, err := answers.ReadByte(); err != nil || first != 0x80|websocket.BinaryMessage {
+		t.Errorf("%x %v", first, err)
+	}
+	wait("nothing comes in", func(n int64) bool { return n == 0 })
+}
