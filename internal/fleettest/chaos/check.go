@@ -75,8 +75,7 @@ func (w *world) problem(object, text string) {
 	case strings.HasPrefix(text, "applied: "):
 		w.applied(object, "%s", text)
 	case strings.HasPrefix(text, "no verdict"):
-		w.note(func(r *figures.Robustness) { r.Timeouts++ })
-		w.violate("single writer", "order", object, "%s", text)
+		w.violateAnd(func(r *figures.Robustness) { r.Timeouts++ }, "single writer", "order", object, "%s", text)
 	default:
 		w.violate("single writer", "order", object, "%s", text)
 	}
@@ -207,8 +206,7 @@ func (w *world) checkMessages() {
 		case "applied":
 			w.applied(object, "its sender was answered %v, and it was delivered %d times", a, len(there))
 		case "lost":
-			w.note(func(r *figures.Robustness) { r.Lost++ })
-			w.violate("queues", "message", object, "it asks for %+v, was delivered %d times and is no dead letter", m, len(there))
+			w.violateAnd(func(r *figures.Robustness) { r.Lost++ }, "queues", "message", object, "it asks for %+v, was delivered %d times and is no dead letter", m, len(there))
 		default:
 			w.violate("answers", kind, object, "its sender was answered %v", a)
 		}
@@ -283,13 +281,11 @@ func (w *world) checkAlarm(name string, dead bool) {
 	switch kind := judgeAlarm(last, firings, dead); kind {
 	case "":
 	case "lost":
-		w.note(func(r *figures.Robustness) { r.Lost++ })
-		w.violate("alarms", "alarm", object, "it was answered %v and fired %d times after %d attempts; pending: %v", last, firings, len(got.Attempts), got.Pending)
+		w.violateAnd(func(r *figures.Robustness) { r.Lost++ }, "alarms", "alarm", object, "it was answered %v and fired %d times after %d attempts; pending: %v", last, firings, len(got.Attempts), got.Pending)
 	case "applied":
 		w.applied(object, "it was answered %v and fired", last)
 	case "doubled":
-		w.note(func(r *figures.Robustness) { r.Doubled++ })
-		w.violate("alarms", "alarm", object, "it fired %d times: %+v", firings, got.Firings)
+		w.violateAnd(func(r *figures.Robustness) { r.Doubled++ }, "alarms", "alarm", object, "it fired %d times: %+v", firings, got.Firings)
 	default:
 		w.violate("answers", kind, object, "it was answered %v", last)
 	}

@@ -73,7 +73,7 @@ func init() {
 		"drained":                        {slot: true, starts: true, alone: true, weight: 4, lasts: moment, do: (*world).drain},
 		"rolling restart":                {alone: true, weight: 1, lasts: moment, do: (*world).roll},
 		"fleet down":                     {alone: true, starts: true, weight: 1, lasts: between(300*time.Millisecond, 1500*time.Millisecond), do: (*world).fleetDown},
-		"lease released":                 {weight: 3, lasts: moment, do: (*world).release},
+		"lease released":                 {weight: 3, lasts: between(500*time.Millisecond, 1500*time.Millisecond), do: (*world).release},
 		"queue redriven":                 {weight: 1, lasts: moment, do: (*world).redrive},
 		"store swept":                    {weight: 1, lasts: moment, do: (*world).sweep},
 		"log merged":                     {weight: 2, lasts: moment, do: (*world).merge},

@@ -14,6 +14,7 @@ import (
 	"github.com/davidwkeith/dwk/internal/bucket"
 	"github.com/davidwkeith/dwk/internal/bucket/s3"
 	"github.com/davidwkeith/dwk/internal/fleettest/figures"
+	"github.com/davidwkeith/dwk/internal/lease"
 	"github.com/davidwkeith/dwk/internal/mode"
 	"github.com/davidwkeith/dwk/internal/object/keeper"
 )
@@ -53,22 +54,34 @@ func (w *world) drained(replica, name string, code int, log func() string) {
 	if code == 0 && left == "" {
 		return
 	}
-	w.note(func(r *figures.Robustness) { r.DrainFailures++ })
-	w.violate("drain", "drain", name, "it ended with %d and left the leases %q: %s", code, left, lastLines(log()))
+	w.violateAnd(func(r *figures.Robustness) { r.DrainFailures++ }, "drain", "drain", name, "it ended with %d and left the leases %q: %s", code, left, lastLines(log()))
 }
 
-// release ends the lease of an object that is in use.
+// release has operators end leases that are in use: one by the command, and many
+// as that would, for a while.
 func (w *world) release(_ *slot, st step) {
 	random := rand.New(rand.NewPCG(st.seed, 5))
-	for range 3 {
-		path := w.stage.some(random)
-		kind, name, _ := strings.Cut(path, "/")
-		class := map[string]string{"counter": "Counter", "note": "Note"}[kind]
-		res := w.fleet.CommandEnv([]string{"DWK_LIBSQL_TIMEOUT=10s"}, "lease", "release", class, "--name", name, "--yes")
-		if res.Code == 0 {
-			w.note(func(r *figures.Robustness) { r.StaleAttempts++ })
+	kind, name, _ := strings.Cut(w.stage.some(random), "/")
+	class := map[string]string{"counter": "Counter", "note": "Note"}[kind]
+	released := 0
+	if w.fleet.CommandEnv([]string{"DWK_LIBSQL_TIMEOUT=10s"}, "lease", "release", class, "--name", name, "--yes").Code == 0 {
+		released++
+	}
+	for end := time.Now().Add(st.lasts); time.Now().Before(end) && w.sleep(5*time.Millisecond); {
+		for i, err := range lease.List(w.ctx, w.store, "") {
+			if err != nil {
+				break
+			}
+			if i.Class == "Timer" || random.IntN(2) == 0 {
+				continue // an alarm that is cut off often enough is given up
+			}
+			h := lease.Held{Class: i.Class, ID: i.ID, Holder: i.Holder, Stamp: i.Stamp}
+			if ok, err := h.Release(w.ctx, w.store); ok && err == nil {
+				released++
+			}
 		}
 	}
+	w.note(func(r *figures.Robustness) { r.StaleAttempts += released })
 }
 
 func (w *world) redrive(*slot, step) { w.fleet.Command("queue", "redrive", "default", "--yes") }

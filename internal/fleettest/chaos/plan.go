@@ -87,9 +87,9 @@ type share struct {
 
 // mixes are the shares by focus.
 var mixes = map[string][]share{
-	All:     {{"counter", 36}, {"note", 24}, {"ledger", 10}, {"sql", 8}, {"alarm", 5}, {"queue", 9}, {"bucket", 8}},
-	Objects: {{"counter", 50}, {"note", 35}, {"ledger", 15}},
-	Leases:  {{"counter", 55}, {"note", 30}, {"ledger", 15}},
+	All:     {{"counter", 36}, {"note", 24}, {"ledger", 10}, {"sql", 8}, {"alarm", 5}, {"queue", 9}, {"bucket", 8}, {"slow", 1}},
+	Objects: {{"counter", 50}, {"note", 35}, {"ledger", 15}, {"slow", 2}},
+	Leases:  {{"counter", 35}, {"note", 50}, {"ledger", 10}, {"slow", 6}},
 	Mirrors: {{"counter", 40}, {"note", 30}, {"ledger", 30}},
 	Alarms:  {{"alarm", 50}, {"counter", 30}, {"note", 20}},
 	Queue:   {{"queue", 60}, {"counter", 30}, {"sql", 10}},

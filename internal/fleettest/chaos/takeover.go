@@ -138,21 +138,17 @@ func (w *world) checkHolds() {
 }
 
 func (w *world) lost(object, format string, args ...any) {
-	w.note(func(r *figures.Robustness) { r.Lost++ })
-	w.violate("output gate", "lost", object, format, args...)
+	w.violateAnd(func(r *figures.Robustness) { r.Lost++ }, "output gate", "lost", object, format, args...)
 }
 
 func (w *world) doubled(object, format string, args ...any) {
-	w.note(func(r *figures.Robustness) { r.Doubled++ })
-	w.violate("one commit", "doubled", object, format, args...)
+	w.violateAnd(func(r *figures.Robustness) { r.Doubled++ }, "one commit", "doubled", object, format, args...)
 }
 
 func (w *world) applied(object, format string, args ...any) {
-	w.note(func(r *figures.Robustness) { r.Applied++ })
-	w.violate("answers", "applied", object, format, args...)
+	w.violateAnd(func(r *figures.Robustness) { r.Applied++ }, "answers", "applied", object, format, args...)
 }
 
 func (w *world) stale(object, format string, args ...any) {
-	w.note(func(r *figures.Robustness) { r.Stale++ })
-	w.violate("single writer", "stale", object, format, args...)
+	w.violateAnd(func(r *figures.Robustness) { r.Stale++ }, "single writer", "stale", object, format, args...)
 }

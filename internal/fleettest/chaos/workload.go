@@ -166,6 +166,8 @@ func (s *stage) call(to caller, kind string, id *int, which, write int, extra in
 		a := to.Do(http.MethodPost, "sql", fmt.Sprintf(`{"sql":"INSERT INTO chaos VALUES(?)","args":[%q]}`, op))
 		s.keep(s.sqlOps, op, a)
 		return a
+	case "slow":
+		return s.beSlow(to, which)
 	case "alarm":
 		return s.setAlarm(to, write, extra)
 	case "queue":
@@ -220,6 +222,18 @@ func (s *stage) history(to caller, kind string, id *int, which, write int, extra
 		s.mu.Unlock()
 	}
 	return a
+}
+
+// slowWrite is an event that works for a while before it writes: what ends its
+// lease meanwhile finds it in the midst of that. It leaves the note itself alone.
+const slowWrite = `[{"sql":"WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 300000) SELECT count(*) FROM c"},` +
+	`{"sql":"CREATE TABLE IF NOT EXISTS slow(x)"},{"sql":"INSERT INTO slow VALUES(1)"}]`
+
+func (s *stage) beSlow(to caller, which int) fleettest.Answer {
+	s.mu.Lock()
+	h := s.notes[which]
+	s.mu.Unlock()
+	return to.Do(http.MethodPost, h.Name+"/sql", slowWrite)
 }
 
 // A timer is what was asked of a timer.

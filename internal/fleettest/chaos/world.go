@@ -327,10 +327,19 @@ func (w *world) note(f func(*figures.Robustness)) {
 	f(w.record)
 }
 
-// violate notes that a promise was broken.
+// violate notes that a promise was broken. When the time of the run is over nothing is: calls end without an answer
+// then.
 func (w *world) violate(promise, check, object, format string, args ...any) {
+	w.violateAnd(func(*figures.Robustness) {}, promise, check, object, format, args...)
+}
+
+func (w *world) violateAnd(count func(*figures.Robustness), promise, check, object, format string, args ...any) {
 	v := figures.Violation{Promise: promise, Check: check, Object: object, Detail: fmt.Sprintf(format, args...)}
-	w.note(func(r *figures.Robustness) { r.Violations = append(r.Violations, v) })
+	if w.ctx.Err() != nil {
+		w.Logf("too late to tell: %+v", v)
+		return
+	}
+	w.note(func(r *figures.Robustness) { r.Violations = append(r.Violations, v); count(r) })
 	w.Logf("VIOLATION %s, %s: %s: %s", v.Promise, v.Check, v.Object, v.Detail)
 }
 
