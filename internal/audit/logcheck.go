@@ -103,7 +103,7 @@ func (c *logCheck) row(r row, atHead bool) bool {
 			if c.gap > 0 && r.min == 1 {
 				c.gap = 0 // a complete database leads on
 			}
-		case c.gap == 0:
+		case c.gap == 0 && r.size > 0: // one without pages stays for a while when those around it were removed
 			c.gap = c.reached + 1
 		}
 	}

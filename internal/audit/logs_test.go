@@ -148,6 +148,28 @@ func TestKeptLogs(t *testing.T) {
 	}
 }
 
+// TestYoungRowsWithoutPages: of what retention removes, young rows stay without
+// what they held. Those that held nothing look as before, and do not say that a
+// commit before them is missing.
+func TestYoungRowsWithoutPages(t *testing.T) {
+	f := newFixture(t, libsqltest.File(t))
+	o := f.object("0a")
+	for o.head.TXID < 64 {
+		o.small(2)
+		o.commit()
+	}
+	f.sql(`UPDATE obj_log SET at = at - 3600000 WHERE max_txid <= 7`)
+	k := f.keeper(keeper.Config{Full: time.Nanosecond, Hourly: time.Nanosecond})
+	f.must(errors.Join(k.Compact(t.Context(), "C", "0a", 64), k.Trim(t.Context(), "C", "0a")))
+	if n := f.sql(`SELECT count(*) FROM obj_log WHERE level = 0 AND max_txid <= 64`).Rows[0][0]; n != int64(57) {
+		t.Errorf("%v young rows, want 57", n)
+	}
+	f.finds()
+	// It is missed where nothing else leads over it.
+	f.sql(`DELETE FROM obj_log WHERE level = 1`)
+	f.says(f.finds("database.damaged", "log.gap"), "log.gap", "leads to commit 1")
+}
+
 // TestBusyObject: an audit beside commits and upkeep finds nothing.
 func TestBusyObject(t *testing.T) {
 	each(t, func(f *fixture) {
