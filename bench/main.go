@@ -22,6 +22,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/davidwkeith/dwk/internal/bench"
@@ -54,7 +55,7 @@ func main() {
 	flag.DurationVar(&o.duration, "duration", 5*time.Second, "how long a round takes")
 	flag.StringVar(&out, "out", "", "write the record to this `file` (default standard output)")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	exit(measure(ctx, o, out))
 }
