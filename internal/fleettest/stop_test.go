@@ -1,6 +1,7 @@
 package fleettest
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -126,4 +127,39 @@ func TestRollingReplacement(t *testing.T) {
 			t.Errorf("leases are left: %+v", left)
 		}
 	})
+}
+
+// Sockets hear what is said on other replicas for as long as they are there: also
+// while a replica that stops waits for its requests.
+func TestSocketsHearUntilTheyAreClosed(t *testing.T) {
+	t.Parallel()
+	f := New(t, Wire, "DWK_DRAIN_GRACE=0s", "DWK_DRAIN_TIMEOUT=10m", "DWK_EVENT_TIMEOUT=10m")
+	a, b := f.Start(), f.Start()
+	stopping, other := newParty(t, a.Public, "hall"), newParty(t, b.Public, "hall")
+	listener, speaker := stopping.join(1)[0], other.join(1)[0]
+	asleep := make(chan error, 1)
+	go func() { // with a client that waits for longer than all of this may take
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.Public+"/lab/note/n/sleep?ms=540000", nil)
+		if err == nil {
+			var res *http.Response
+			if res, err = bulk.Do(req); err == nil {
+				err = res.Body.Close()
+			}
+		}
+		asleep <- err
+	}()
+	Eventually(t, "the event runs", func() bool { return strings.Contains(a.Log(), `"class":"Note"`) })
+	a.Terminate()
+	Eventually(t, "it waits for its requests", func() bool { return strings.Contains(a.Log(), `"step":"poller"`) })
+	for i := range 3 {
+		speaker.say(fmt.Sprintf("m%d", i))
+		Eventually(t, "the socket of the other replica hears it", func() bool { return listener.last.Load() == int64(i+1) })
+	}
+	stopping.problems.check(t)
+	other.problems.check(t)
+	a.TerminateAgain()
+	wantExit(t, a, 1)
+	if err := <-asleep; err == nil {
+		t.Error("the event has ended")
+	}
 }

@@ -50,7 +50,9 @@ func (r *replica) openPoller() {
 // poll adds what is polled until the replica stops, besides the registry. All
 // applications are mounted.
 func (r *replica) poll() {
-	r.poller.Add(r.objects.Alarms(), r.objects.Holds(), r.consumers, r.crons, r.backlog, &fleet.Sweep{Batch: r.cfg.Fleet.SweepBatch, Log: r.log})
+	// Sockets hear what others say until they are closed, which comes late in a stop.
+	r.poller.AddLasting(r.objects.Holds())
+	r.poller.Add(r.objects.Alarms(), r.consumers, r.crons, r.backlog, &fleet.Sweep{Batch: r.cfg.Fleet.SweepBatch, Log: r.log})
 }
 
 // watch has the backlog of what the applications have brought counted.

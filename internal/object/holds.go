@@ -28,6 +28,7 @@ type Holds struct {
 	ttl time.Duration
 
 	mu      sync.Mutex
+	stopped bool // polls go on after the runtime has stopped
 	objects map[key]*hold
 	// order is in which the objects are polled, from next on.
 	order []key
@@ -91,7 +92,7 @@ func (s *Holds) stored(a *actor, sent time.Time, told bool) {
 	if h == nil || h.a != a {
 		h = &hold{a: a}
 		s.objects[k] = h
-	} else if !told && s.rt.ctx.Err() == nil {
+	} else if !told {
 		s.wakeLocked(h)
 	}
 	h.until, h.kept = sent.Add(s.ttl*2/3), sent
@@ -188,13 +189,23 @@ func (s *Holds) Polled(res []libsql.Result, err error, sent time.Time) bool {
 func (s *Holds) poke(a *actor) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h := s.objects[key{a.class, a.id}]; h != nil && s.rt.ctx.Err() == nil {
+	if h := s.objects[key{a.class, a.id}]; h != nil {
 		s.wakeLocked(h)
 	}
 }
 
+// stop has no object told any more.
+func (s *Holds) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = true
+}
+
 // wakeLocked has an object told, once at a time.
 func (s *Holds) wakeLocked(h *hold) {
+	if s.stopped {
+		return
+	}
 	if h.waking {
 		h.again = true
 		return

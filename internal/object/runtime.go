@@ -192,6 +192,7 @@ func (r *Runtime) Stop(ctx context.Context) error {
 	r.hurry(r.list()...)
 
 	err := errors.Join(sockets, r.settle(ctx))
+	r.holds.stop()
 	r.cancel()
 	r.loops.Wait()
 	r.wakes.Wait()
