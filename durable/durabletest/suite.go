@@ -35,15 +35,22 @@ func Suite(t *testing.T, setup func(t *testing.T) Options) {
 		{"Database", testDatabase},
 		{"Bindings", testBindings},
 		{"Sockets", testSockets},
+		{"Closes", testCloses},
+		{"Limits", testLimits},
 		{"Streams", testStreams},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.run(t, newSuite(t, setup(t))) })
+		t.Run(c.name, func(t *testing.T) {
+			s := newSuite(t, setup(t))
+			s.setup = setup
+			c.run(t, s)
+		})
 	}
 }
 
 // A suite is a host with an application whose handlers the tests choose.
 type suite struct {
 	*Host
+	setup     func(*testing.T) Options
 	mu        sync.Mutex
 	handlers  map[string]func(*probe, http.ResponseWriter, *http.Request)
 	alarm     func(context.Context, *probe, durable.AlarmInfo) error
@@ -82,6 +89,14 @@ func newSuite(t *testing.T, o Options) *suite {
 	o.Config = merged(map[string]string{"alarms.retries": "2", "alarms.backoff": "50ms"}, o.Config)
 	s.Host = New(t, o, s.app())
 	return s
+}
+
+// with is another suite, on stores of its own and with other settings.
+func (s *suite) with(t *testing.T, config map[string]string) *suite {
+	t.Helper()
+	o := s.setup(t)
+	o.Config = merged(config, o.Config)
+	return newSuite(t, o)
 }
 
 func merged(a, b map[string]string) map[string]string {
