@@ -22,6 +22,10 @@ func startPair(t *testing.T, kind Kind, env ...string) (f *Fleet, a, b *Replica)
 	return f, a, b
 }
 
+// noPolls is for replicas that are stopped where they are: none of them may stand
+// still in a poll, with the lock of the file that the others need.
+var noPolls = []string{"DWK_FLEET_POLL_INTERVAL=1h", "DWK_FLEET_HEARTBEAT_TTL=4h"}
+
 // wantFenced fails the test unless the answer is that of an event whose lease
 // was lost.
 func wantRefused(t *testing.T, a Answer) {
@@ -44,7 +48,7 @@ func wantNoSleeps(t *testing.T, r *Replica) {
 func TestStoppedForLongerThanTheLease(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, kind Kind) {
-		_, a, b := startPair(t, kind)
+		_, a, b := startPair(t, kind, noPolls...)
 		asleep := a.Sleep("n", 10*TTL) // the loss of the lease ends it
 		a.Stop()
 		if ans := addRow(b, "n"); ans.Status != http.StatusOK { // it waits for the lease to end
@@ -79,7 +83,7 @@ func TestStoppedAroundTheCommit(t *testing.T) {
 		t.Run(c.point, func(t *testing.T) {
 			t.Parallel()
 			Each(t, func(t *testing.T, kind Kind) {
-				f := New(t, kind)
+				f := New(t, kind, noPolls...)
 				a, b := f.Start("DWK_FAILPOINTS="+c.point+"=2*stop"), f.Start()
 				if ans := addRow(a, "n"); ans.Status != http.StatusOK {
 					t.Fatal(ans)
