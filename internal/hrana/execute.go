@@ -63,9 +63,6 @@ func (st *stream) execute(ctx context.Context, q *proto.Statement, out sink) (co
 		return counts{}, statementError(err)
 	}
 	defer s.Done() //nolint:errcheck // reported by the steps
-	if st.readOnly && !s.ReadOnly() {
-		return counts{}, &proto.Error{Message: "SQL write operations are forbidden: the token may only read", Code: "BLOCKED"}
-	}
 	if err := bind(s, q); err != nil {
 		return counts{}, err
 	}
@@ -97,6 +94,9 @@ func (st *stream) admit(sql string) error {
 // run steps a statement to its end, in the stream's turn when it writes.
 func (st *stream) run(ctx context.Context, s *sqlite.Stmt, out sink) error {
 	if !s.ReadOnly() {
+		if st.readOnly {
+			return &proto.Error{Message: "SQL write operations are forbidden: the token may only read", Code: "BLOCKED"}
+		}
 		if err := st.takeTurn(ctx); err != nil {
 			return err
 		}

@@ -44,9 +44,11 @@ func TestReadToken(t *testing.T) {
 	_, url := start(t, hrana.Config{Token: "secret", ReadToken: "weaker"})
 	for _, sql := range []string{"CREATE TABLE t(a)", "SELECT 1", "BEGIN IMMEDIATE", "INSERT INTO t VALUES(1)", "DELETE FROM t", "DROP TABLE t"} {
 		for _, path := range []string{"/v2/pipeline", "/v3/pipeline"} {
-			status, body := ask(t, url+path, "", message("", execute(sql), closeRequest), "Authorization", "Bearer weaker")
-			if blocked := strings.Contains(body, `"code":"BLOCKED"`); status != 200 || blocked == (sql == "SELECT 1") {
-				t.Errorf("%s: %d %s", sql, status, body)
+			for _, request := range []string{execute(sql), strings.Replace(strings.Replace(execute(sql), `"execute","stmt":{`, `"sequence",`, 1), `}}`, `}`, 1)} {
+				status, body := ask(t, url+path, "", message("", request, closeRequest), "Authorization", "Bearer weaker")
+				if blocked := strings.Contains(body, `"code":"BLOCKED"`); status != 200 || blocked == (sql == "SELECT 1") {
+					t.Errorf("%s: %d %s", request, status, body)
+				}
 			}
 		}
 		status, body := ask(t, url+"/v3/pipeline", "", message("", execute(sql), closeRequest), "Authorization", "Bearer secret")
